@@ -1,0 +1,69 @@
+"""What every kernel backend offers, with one signature. reference/ defines the meaning; the others are compared with it.
+
+Rows: a batch is a flat list of T tokens grouped into R rows (a row is one request's run of consecutive tokens in this
+step). KV of a layer: [pages, page_size, kv_heads, head_dim] for keys and the same for values; a slot is
+page × page_size + offset. Imports nothing of ours; torch only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's inputs on the device."""
+
+    tokens: Tensor  # int64 [T]
+    positions: Tensor  # int64 [T]
+    write_slots: Tensor  # int64 [T]
+    row_starts: tuple[int, ...]  # R + 1 offsets into the tokens
+    row_lengths: tuple[int, ...]  # R: KV length of each row after this step (its last position + 1)
+    block_tables: Tensor  # int64 [R, most pages of a row]; entries beyond a row's pages are 0 and never read
+    logits_at: Tensor  # int64 [L]
+    page_size: int
+
+
+class Kernels(Protocol):
+    """A backend. Every output row is a function of its own inputs alone (design rule 1): same bits in any batch."""
+
+    name: str
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x [T, K] times weight [N, K] transposed, plus bias [N] → [T, N] in x's dtype."""
+        ...
+
+    def embedding(self, tokens: Tensor, weight: Tensor) -> Tensor:
+        """Rows of weight [vocabulary, hidden] → [T, hidden]."""
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x / sqrt(mean(x²) + eps) × weight over the last dimension, computed in float32."""
+        ...
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Rotates x [T, heads, head_dim], halves layout; cos, sin [T, head_dim / 2] float32 from the position table."""
+        ...
+
+    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        """silu(gate) × up, elementwise, computed in float32."""
+        ...
+
+    def attention(self, batch: Batch, *, scale: float) -> Attention:
+        """Plans one step's attention; called once a step."""
+        ...
+
+
+class Attention(Protocol):
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Causal attention of q [T, heads, head_dim] to each row's pages, as stored → [T, heads, head_dim]."""
+        ...
+
+
+def set_threads(count: int) -> None:
+    """Threads of torch's operators in this process."""
+    torch.set_num_threads(count)

@@ -1,0 +1,41 @@
+"""What an engine is started with. The only place that may read environment variables (the cache folder)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Policy = Literal["longest_prefix", "first_come"]
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Every option of an engine. `None` and "auto" are resolved at start and printed there."""
+
+    model: str = DEFAULT_MODEL  # a catalogue name, a .gguf file, a folder of safetensors, or a hub name
+    dtype: DType = "auto"
+    chat_template: str | None = None  # a jinja file instead of the model's own
+    context_length: int | None = None  # at most the model's
+    page_size: int = 16
+    kv_tokens: int | None = None  # pool size; None: a quarter of the free memory
+    max_running: int = 64
+    step_tokens: int = 512  # tokens of one step, prefill chunks and decodes together
+    policy: Policy = "longest_prefix"
+    prefix_cache: bool = True
+    threads: int | None = None  # None: affinity and cgroup quota
+    kernels: Literal["auto", "portable", "reference"] = "auto"
+    check_invariants: bool = False  # after every step
+
+
+def cache_folder() -> Path:
+    """Where downloads and prepared models are kept: $PALMETTE_CACHE, else $XDG_CACHE_HOME/palmette."""
+    explicit = os.environ.get("PALMETTE_CACHE")
+    if explicit:
+        return Path(explicit)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "palmette"

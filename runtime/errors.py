@@ -1,0 +1,122 @@
+"""Every error a user can meet: what was wrong, what to do, and whether trying again can help.
+
+A leaf: imports nothing of ours. Raised everywhere; `ErrorInfo` is the form that crosses a process.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ErrorInfo(msgspec.Struct, frozen=True):
+    """An error on the wire. `kind` is the class name in this module."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    param: str | None = None
+
+
+class PalmetteError(Exception):
+    """Base of all our errors.
+
+    `message` says what was wrong with the offending value in it, `hint` what to do about it, `param` names the
+    argument or field at fault where there is one. `retryable`: the same call may succeed later.
+    """
+
+    retryable = False
+    http_status = 500
+
+    def __init__(self, message: str, *, hint: str = "", param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.param = param
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    def info(self) -> ErrorInfo:
+        return ErrorInfo(type(self).__name__, self.message, self.hint, self.param)
+
+
+class InvalidRequest(PalmetteError):
+    """A value outside its limits, or a combination that makes no sense."""
+
+    http_status = 400
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """The prompt, or prompt + max_tokens, does not fit the model's context."""
+
+
+class NeverFits(InvalidRequest):
+    """The request needs more KV pages than the whole pool has."""
+
+
+class Unsupported(InvalidRequest):
+    """A published feature that is not here (yet); named, never silently ignored."""
+
+
+class ModelError(PalmetteError):
+    """The model's files can't be used: not found, damaged, of an unknown architecture, no chat template."""
+
+    http_status = 400
+
+
+class ModelNotFound(ModelError):
+    http_status = 404
+
+
+class DamagedModel(ModelError):
+    pass
+
+
+class UnknownArchitecture(ModelError):
+    pass
+
+
+class Aborted(PalmetteError):
+    """The request was aborted by its client."""
+
+    http_status = 499
+
+
+class Overloaded(PalmetteError):
+    """Too much is queued."""
+
+    retryable = True
+    http_status = 429
+
+
+class EngineDied(PalmetteError):
+    """The engine process ended while the request was open. It is being restarted."""
+
+    retryable = True
+    http_status = 503
+
+
+class BranchLost(PalmetteError):
+    """The branch is not known to this runtime (restarted, expired or closed). Reopen it from its history."""
+
+    retryable = True
+    http_status = 410
+
+
+class InternalError(PalmetteError):
+    """A fault of ours. It failed this request only."""
+
+
+_KINDS: dict[str, type[PalmetteError]] = {
+    kind.__name__: kind
+    for kind in (
+        InvalidRequest, ContextLengthExceeded, NeverFits, Unsupported, ModelError, ModelNotFound, DamagedModel,
+        UnknownArchitecture, Aborted, Overloaded, EngineDied, BranchLost, InternalError,
+    )
+}  # fmt: skip
+
+
+def from_info(info: ErrorInfo) -> PalmetteError:
+    """The exception that `info` describes; a kind unknown here becomes InternalError."""
+    kind = _KINDS.get(info.kind, InternalError)
+    return kind(info.message, hint=info.hint, param=info.param)

@@ -1,0 +1,145 @@
+"""What the engine answers. One ReplyBatch a step and front process, not one message a request."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from palmette.runtime.errors import ErrorInfo
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """The raw-logit log-probability of one token and of the most likely tokens at its position (best first)."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request used. Seconds are of the engine's monotonic clock."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0  # every sampled token, the stopping one too
+    cached_tokens: int = 0  # prompt tokens not computed because their KV was in the tree
+    reusable_tokens: int = 0  # what an infinite cache would have reused, in execution order
+    computed_tokens: int = 0  # prompt tokens this request computed itself, recomputation after retraction included
+    retractions: int = 0
+    queue_seconds: float = 0.0
+    first_token_seconds: float = 0.0  # from arrival to the first output token (or the score)
+    total_seconds: float = 0.0
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """How an output ended.
+
+    A stop can end inside a token: the first `kept_tokens` output tokens lie wholly before it, and `kept_bytes` are
+    the bytes of the following token (or tokens) before it. Text = decode(tokens[:kept_tokens]) + kept_bytes.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    kept_tokens: int
+    kept_bytes: bytes = b""
+    matched: str | int | None = None  # the stop string, stop regex or stop token id that ended it
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """New output tokens of one request, in order. `logprobs` has one entry a token where asked for."""
+
+    id: str
+    tokens: bytes
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish: Finish | None = None
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """`logprobs[i][j]`: the log-probability of token j of continuation i behind the prefix and its tokens before."""
+
+    id: str
+    logprobs: tuple[tuple[float, ...], ...]
+    usage: Usage
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    id: str
+    error: ErrorInfo
+
+
+class Flushed(msgspec.Struct, frozen=True, tag=True):
+    id: str
+    pages: int
+
+
+class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the radix tree. `parent` is an index into the dump; roots have none."""
+
+    parent: int | None
+    namespace: str
+    tokens: bytes
+    pages: int
+    leases: int
+    last_used: float
+
+
+class TreeDump(msgspec.Struct, frozen=True, tag=True):
+    id: str
+    page_size: int
+    nodes: tuple[TreeNode, ...]
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Totals since start, and gauges at this moment. The front process exports them as metrics."""
+
+    steps: int = 0
+    running: int = 0
+    waiting: int = 0
+    pages_total: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0  # in the tree, whether leased or not
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    reusable_tokens: int = 0
+    computed_tokens: int = 0
+    completion_tokens: int = 0
+    finished: int = 0
+    failed: int = 0
+    aborted: int = 0
+    retractions: int = 0
+    evicted_pages: int = 0
+    quarantined_pages: int = 0
+    plan_seconds: float = 0.0
+    execute_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    emit_seconds: float = 0.0
+    receive_seconds: float = 0.0
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+    """Sent every second or so by the scheduler's loop, also when idle."""
+
+    counters: Counters
+
+
+class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first message of an engine process."""
+
+    model: str
+    context_length: int
+    kv_tokens: int
+    page_size: int
+    threads: int
+    dtype: str
+    kernels: str
+    load_seconds: float
+
+
+Reply = Generated | Scored | Failed | Flushed | TreeDump | Heartbeat | EngineReady
+
+
+class ReplyBatch(msgspec.Struct, frozen=True):
+    replies: tuple[Reply, ...]

@@ -1,0 +1,66 @@
+"""What the front process asks of the engine."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+from palmette.runtime.messages.sampling import SamplingParams
+
+RequestId = NewType("RequestId", str)
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Continue `prompt`. Answered by any number of Generated, the last with `finish`, or by one Failed."""
+
+    id: str
+    prompt: bytes  # token ids, int32 little-endian, at least one
+    params: SamplingParams
+    namespace: str = ""  # requests of different namespaces never share pages
+    first_output_index: int = 0  # sampling noise is a function of (seed, first_output_index + i)
+    prompt_logprobs_from: int | None = None  # report logprobs of prompt tokens at positions >= max(1, this)
+    priority: int = 0
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Log-probabilities of each continuation's tokens behind `prefix`. Answered by one Scored or Failed."""
+
+    id: str
+    prefix: bytes  # at least one token
+    continuations: tuple[bytes, ...]  # each at least one token
+    namespace: str = ""
+    priority: int = 0
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Stop a Generate or Score. An open one is answered with finish reason "abort" (Score: Failed)."""
+
+    id: str
+
+
+class FlushCache(msgspec.Struct, frozen=True, tag=True):
+    """Drop every cached page that no request is using. Answered by Flushed. Safe under load."""
+
+    id: str
+
+
+class DumpTree(msgspec.Struct, frozen=True, tag=True):
+    """Answered by TreeDump: the radix tree, flat, parents before children."""
+
+    id: str
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
+    """Finish what is running if `drain`, else abort it; then end the engine's loop."""
+
+    drain: bool = False
+
+
+Request = Generate | Score | Abort | FlushCache | DumpTree | Shutdown
+
+
+class RequestBatch(msgspec.Struct, frozen=True):
+    """One ZeroMQ message from a front process."""
+
+    requests: tuple[Request, ...]

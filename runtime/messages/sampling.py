@@ -1,0 +1,99 @@
+"""How the next token is chosen, and when to stop. Checked once, at the call site."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from palmette.runtime.errors import InvalidRequest
+
+MAX_TOP_LOGPROBS = 64
+MAX_STOPS = 64
+MAX_LOGIT_BIAS = 4096
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sampling parameters of one request.
+
+    Logprobs are of the raw logits. Order: logit bias, penalties, mask, temperature, top-k, top-p, min-p.
+    Frequency and presence penalties count output tokens only, the repetition penalty prompt and output.
+    """
+
+    max_tokens: int | None = None  # None: the rest of the context
+    min_tokens: int = 0  # no stop of any kind before this many output tokens
+    temperature: float = 1.0  # 0: greedy
+    top_k: int | None = None  # None: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    seed: int | None = None  # None: drawn by the frontend
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0 or self.top_k == 1
+
+    def check(self, vocabulary_size: int | None = None) -> SamplingParams:
+        """Returns itself, or raises InvalidRequest naming the field, its value and its limits."""
+        _number("temperature", self.temperature, 0.0, 100.0)
+        _number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _number("min_p", self.min_p, 0.0, 1.0)
+        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        _whole("max_tokens", self.max_tokens, 0)
+        _whole("min_tokens", self.min_tokens, 0)
+        _whole("top_k", self.top_k, 1)
+        _whole("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
+        _whole("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidRequest(
+                f"min_tokens={self.min_tokens!r} is larger than max_tokens={self.max_tokens!r}.",
+                hint="Raise max_tokens or lower min_tokens.", param="min_tokens",
+            )  # fmt: skip
+        for name in ("stop", "stop_regex"):
+            stops = getattr(self, name)
+            if len(stops) > MAX_STOPS:
+                raise InvalidRequest(f"{name} has {len(stops)} entries; at most {MAX_STOPS}.", param=name)
+            if any(not isinstance(stop, str) or not stop for stop in stops):
+                raise InvalidRequest(f"{name}={stops!r} has an entry that is not a non-empty string.", param=name)
+        if len(self.stop_token_ids) > MAX_STOPS:
+            raise InvalidRequest(
+                f"stop_token_ids has {len(self.stop_token_ids)} entries; at most {MAX_STOPS}.", param="stop_token_ids"
+            )
+        if len(self.logit_bias) > MAX_LOGIT_BIAS:
+            raise InvalidRequest(
+                f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}.", param="logit_bias"
+            )
+        for token, bias in self.logit_bias.items():
+            _number(f"logit_bias[{token!r}]", bias, -100.0, 100.0)
+            if token < 0 or (vocabulary_size is not None and token >= vocabulary_size):
+                raise InvalidRequest(
+                    f"logit_bias names token {token!r}; the vocabulary has ids 0 to {(vocabulary_size or 0) - 1}.",
+                    param="logit_bias",
+                )
+        return self
+
+
+def _number(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or not low <= value <= high or (low_open and value == low):
+        left = "(" if low_open else "["
+        raise InvalidRequest(f"{name}={value!r} is not a number in {left}{low:g}, {high:g}].", param=name.split("[")[0])
+
+
+def _whole(name: str, value: int | None, low: int, high: int | None = None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        limits = f"from {low} to {high}" if high is not None else f"of {low} or more"
+        raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", param=name)
