@@ -1,0 +1,308 @@
+"""The link between a front (frontend, HTTP) and an engine: requests out, replies in, every request answered.
+
+Two of them: `LocalLink` runs an engine core in a thread of this process (`palmette.Engine`, tests); `ZmqLink` talks to
+an engine process over ZeroMQ (launch). Both remember which requests are open, so that a dead engine fails each of
+them with EngineDied, and a reply of an earlier engine is dropped. Knows nothing of tokens, text or HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from palmette.runtime.errors import Aborted, EngineDied, PalmetteError
+from palmette.runtime.messages.replies import (
+    Counters,
+    EngineReady,
+    Failed,
+    Flushed,
+    Generated,
+    Heartbeat,
+    Reply,
+    ReplyBatch,
+    Scored,
+    TreeDump,
+)
+from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Request, RequestBatch, Score
+
+HEARTBEAT_SECONDS = 1.0
+
+Deliver = Callable[[Sequence[Reply]], None]
+
+
+class EngineCore(Protocol):
+    """Scheduler and worker. Used by one thread at a time."""
+
+    ready: EngineReady
+
+    def submit(self, request: Request) -> None:
+        """Take a request in. A bad one becomes a Failed reply of a later step."""
+        ...
+
+    def step(self) -> list[Reply]:
+        """One scheduling step; [] when there is nothing to do. Raises only where the engine can't go on."""
+        ...
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def counters(self) -> Counters: ...
+
+
+class EngineLink(Protocol):
+    def send(self, request: Request) -> None:
+        """Never blocks, never raises for a dead engine (that is a Failed reply). Only in the event loop's thread."""
+        ...
+
+    def start(self, deliver: Deliver) -> None:
+        """Begin, in a running event loop; `deliver` is called in its thread, the first time with EngineReady."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the engine; what is open is answered with Failed (Aborted). Idempotent."""
+        ...
+
+
+class OpenRequests:
+    """The ids that were sent and have no final reply yet."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def note_sent(self, request: Request) -> None:
+        if isinstance(request, Generate | Score | FlushCache | DumpTree):
+            self._ids.add(request.id)
+
+    def note_replies(self, replies: Sequence[Reply]) -> list[Reply]:
+        """The replies without those of requests that aren't open; final ones close theirs."""
+        known: list[Reply] = []
+        for reply in replies:
+            if isinstance(reply, Generated | Scored | Failed | Flushed | TreeDump):
+                if reply.id not in self._ids:
+                    continue
+                if not isinstance(reply, Generated) or reply.finish is not None:
+                    self._ids.discard(reply.id)
+            known.append(reply)
+        return known
+
+    def fail_all(self, error: PalmetteError) -> list[Reply]:
+        info = error.info()
+        failed: list[Reply] = [Failed(request, info) for request in sorted(self._ids)]
+        self._ids.clear()
+        return failed
+
+
+def closed_error() -> Aborted:
+    return Aborted(
+        "The engine was closed while the request was open.", hint="Start an engine and send it again."
+    )
+
+
+class LocalLink:
+    """An engine core in its own thread of this process.
+
+    The thread sleeps on a condition while there is nothing to do. An exception that leaves the core's step ends the
+    engine: `death` holds it, and every open and later request is answered with EngineDied.
+    """
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._open = OpenRequests()
+        self._inbox: list[Request] = []
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deliver: Deliver | None = None
+        self.death: BaseException | None = None
+
+    def start(self, deliver: Deliver) -> None:
+        assert self._thread is None, "a link is started once"
+        self._loop = asyncio.get_running_loop()
+        self._deliver = deliver
+        deliver([self._core.ready])
+        self._thread = threading.Thread(target=self._run, name="palmette-engine", daemon=True)
+        self._thread.start()
+
+    def send(self, request: Request) -> None:
+        self._open.note_sent(request)
+        if self.death is not None or self._closing:
+            assert self._loop is not None
+            self._loop.call_soon(self._fail_open)
+            return
+        with self._wake:
+            self._inbox.append(request)
+            self._wake.notify()
+
+    async def close(self) -> None:
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+        self._fail_open()
+
+    def _run(self) -> None:
+        """The engine's thread: receive, step, emit."""
+        next_beat = time.monotonic()
+        try:
+            while not self._closing:
+                for request in self._receive(next_beat):
+                    self._core.submit(request)
+                replies = self._core.step() if self._core.has_work else []
+                now = time.monotonic()
+                if now >= next_beat:
+                    next_beat = now + HEARTBEAT_SECONDS
+                    replies = [*replies, Heartbeat(self._core.counters())]
+                if replies:
+                    self._post(replies)
+        except Exception as error:  # the boundary of the engine: reported to every open request
+            self.death = error
+            self._post([])
+
+    def _receive(self, next_beat: float) -> list[Request]:
+        """Requests that arrived; waits for one while the core is idle and no heartbeat is due."""
+        with self._wake:
+            while not self._inbox and not self._core.has_work and not self._closing:
+                rest = next_beat - time.monotonic()
+                if rest <= 0:
+                    break
+                self._wake.wait(rest)
+            received, self._inbox = self._inbox, []
+        return received
+
+    def _post(self, replies: list[Reply]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._arrive, replies)
+        except RuntimeError:  # the loop was closed under us: nobody is left to answer
+            self._closing = True
+
+    def _arrive(self, replies: list[Reply]) -> None:
+        assert self._deliver is not None
+        known = self._open.note_replies(replies)
+        if known:
+            self._deliver(known)
+        if self.death is not None:
+            self._fail_open()
+
+    def _fail_open(self) -> None:
+        if self._deliver is None or not len(self._open):
+            return
+        error: PalmetteError = closed_error()
+        if self.death is not None:
+            kind = type(self.death).__name__
+            error = EngineDied(f"The engine stopped: {kind}: {self.death}.", hint="Start a new engine.")
+        self._deliver(self._open.fail_all(error))
+
+
+class ZmqLink:
+    """An engine process at the other end of two ipc sockets in `folder`.
+
+    Engines may come and go: `attach` opens fresh sockets for the next one, `detach` fails what is open. Requests of
+    one turn of the event loop travel in one RequestBatch.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._generation = 0
+        self._open = OpenRequests()
+        self._outbox: list[Request] = []
+        self._context: zmq.asyncio.Context | None = None
+        self._out: zmq.Socket[bytes] | None = None
+        self._in: zmq.asyncio.Socket | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deliver: Deliver | None = None
+        self._absence: PalmetteError = EngineDied("The engine is not running yet.", hint="Try again soon.")
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(ReplyBatch)
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._open)
+
+    def start(self, deliver: Deliver) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._deliver = deliver
+        self._context = zmq.asyncio.Context()
+
+    def attach(self) -> tuple[str, str]:
+        """Sockets for a new engine; returns its (requests, replies) endpoints. An earlier engine must be detached."""
+        assert self._context is not None and self._out is None, "start and detach come first"
+        assert self._loop is not None
+        self._generation += 1
+        requests = f"ipc://{self._folder}/requests-{self._generation}"
+        replies = f"ipc://{self._folder}/replies-{self._generation}"
+        plain: zmq.Context[zmq.Socket[bytes]] = zmq.Context(self._context)
+        self._out = plain.socket(zmq.PUSH)
+        self._out.setsockopt(zmq.SNDHWM, 0)
+        self._out.setsockopt(zmq.LINGER, 0)
+        self._out.bind(requests)
+        self._in = self._context.socket(zmq.PULL)
+        self._in.setsockopt(zmq.RCVHWM, 0)
+        self._in.setsockopt(zmq.LINGER, 0)
+        self._in.bind(replies)
+        self._reader = self._loop.create_task(self._read(self._in))
+        return requests, replies
+
+    def detach(self, reason: PalmetteError) -> None:
+        """The engine is gone: fail what is open, and what is sent until the next attach, with `reason`."""
+        self._absence = reason
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+        for socket in (self._out, self._in):
+            if socket is not None:
+                socket.close(0)
+        self._out = self._in = None
+        self._fail_open()
+
+    def send(self, request: Request) -> None:
+        assert self._loop is not None, "start the link first"
+        self._open.note_sent(request)
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(request)
+
+    async def close(self) -> None:
+        reader = self._reader
+        self.detach(closed_error())
+        if reader is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+        if self._context is not None:
+            self._context.destroy(linger=0)
+            self._context = None
+
+    def _flush(self) -> None:
+        requests, self._outbox = tuple(self._outbox), []
+        if self._out is None:
+            self._fail_open()
+            return
+        try:
+            self._out.send(self._encoder.encode(RequestBatch(requests)), zmq.NOBLOCK)
+        except zmq.Again:  # no engine is connected: it died, or has not come up
+            self._fail_open()
+
+    async def _read(self, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            data = await socket.recv()
+            known = self._open.note_replies(self._decoder.decode(data).replies)
+            if known and self._deliver is not None:
+                self._deliver(known)
+
+    def _fail_open(self) -> None:
+        if self._deliver is not None and len(self._open):
+            self._deliver(self._open.fail_all(self._absence))
