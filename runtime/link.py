@@ -1,8 +1,8 @@
 """The link between a front (frontend, HTTP) and an engine: requests out, replies in, every request answered.
 
-Two of them: `LocalLink` runs an engine core in a thread of this process (`palmette.Engine`, tests); `ZmqLink` talks to
-an engine process over ZeroMQ (launch). Both remember which requests are open, so that a dead engine fails each of
-them with EngineDied, and a reply of an earlier engine is dropped. Knows nothing of tokens, text or HTTP.
+Two of them: `LocalLink` runs an engine core in a thread of this process (`palmette.Engine`, tests); `ZmqLink`
+talks to an engine process over ZeroMQ (launch). Both remember which requests are open, so that a dead engine fails
+each of them with EngineDied, and a reply of an earlier engine is dropped. Knows nothing of tokens, text or HTTP.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import zmq
@@ -35,6 +35,7 @@ from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, R
 
 HEARTBEAT_SECONDS = 1.0
 
+T = TypeVar("T")
 Deliver = Callable[[Sequence[Reply]], None]
 
 
@@ -59,11 +60,11 @@ class EngineCore(Protocol):
 
 class EngineLink(Protocol):
     def send(self, request: Request) -> None:
-        """Never blocks, never raises for a dead engine (that is a Failed reply). Only in the event loop's thread."""
+        """Never blocks; a dead engine is a Failed reply, not an exception. In the event loop's thread only."""
         ...
 
     def start(self, deliver: Deliver) -> None:
-        """Begin, in a running event loop; `deliver` is called in its thread, the first time with EngineReady."""
+        """Begin, in a running event loop; `deliver` is called in its thread, first with EngineReady."""
         ...
 
     async def close(self) -> None:
@@ -112,8 +113,8 @@ def closed_error() -> Aborted:
 class LocalLink:
     """An engine core in its own thread of this process.
 
-    The thread sleeps on a condition while there is nothing to do. An exception that leaves the core's step ends the
-    engine: `death` holds it, and every open and later request is answered with EngineDied.
+    The thread sleeps on a condition while there is nothing to do. An exception that leaves the core's step ends
+    the engine: `death` holds it, and every open and later request is answered with EngineDied.
     """
 
     def __init__(self, core: EngineCore) -> None:
@@ -166,10 +167,9 @@ class LocalLink:
                     next_beat = now + HEARTBEAT_SECONDS
                     replies = [*replies, Heartbeat(self._core.counters())]
                 if replies:
-                    self._post(replies)
+                    self._call(self._arrive, replies)
         except Exception as error:  # the boundary of the engine: reported to every open request
-            self.death = error
-            self._post([])
+            self._call(self._die, error)
 
     def _receive(self, next_beat: float) -> list[Request]:
         """Requests that arrived; waits for one while the core is idle and no heartbeat is due."""
@@ -182,10 +182,10 @@ class LocalLink:
             received, self._inbox = self._inbox, []
         return received
 
-    def _post(self, replies: list[Reply]) -> None:
+    def _call(self, action: Callable[[T], None], argument: T) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._arrive, replies)
+            self._loop.call_soon_threadsafe(action, argument)
         except RuntimeError:  # the loop was closed under us: nobody is left to answer
             self._closing = True
 
@@ -194,8 +194,10 @@ class LocalLink:
         known = self._open.note_replies(replies)
         if known:
             self._deliver(known)
-        if self.death is not None:
-            self._fail_open()
+
+    def _die(self, error: Exception) -> None:
+        self.death = error
+        self._fail_open()
 
     def _fail_open(self) -> None:
         if self._deliver is None or not len(self._open):
@@ -210,8 +212,8 @@ class LocalLink:
 class ZmqLink:
     """An engine process at the other end of two ipc sockets in `folder`.
 
-    Engines may come and go: `attach` opens fresh sockets for the next one, `detach` fails what is open. Requests of
-    one turn of the event loop travel in one RequestBatch.
+    Engines may come and go: `attach` opens fresh sockets for the next one, `detach` fails what is open. Requests
+    of one turn of the event loop travel in one RequestBatch.
     """
 
     def __init__(self, folder: str) -> None:
@@ -239,8 +241,9 @@ class ZmqLink:
         self._context = zmq.asyncio.Context()
 
     def attach(self) -> tuple[str, str]:
-        """Sockets for a new engine; returns its (requests, replies) endpoints. An earlier engine must be detached."""
-        assert self._context is not None and self._out is None, "start and detach come first"
+        """Sockets for a new engine; returns its (requests, replies) endpoints. The earlier one is detached."""
+        assert self._context is not None, "start comes first"
+        assert self._out is None, "detach comes first"
         assert self._loop is not None
         self._generation += 1
         requests = f"ipc://{self._folder}/requests-{self._generation}"
