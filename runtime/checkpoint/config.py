@@ -1,6 +1,7 @@
 """The shape of a model, the same struct whichever file it was read from.
 
-A leaf of the checkpoint room: no I/O. Read by runtime/models (to build layers) and by the engine (context, KV size).
+A leaf of the checkpoint room: no I/O. Read by runtime/models (to build layers) and by the engine (context
+and KV size).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Llama3Rope(msgspec.Struct, frozen=True, tag="llama3"):
 
 
 class FrequencyRope(msgspec.Struct, frozen=True, tag="frequencies"):
-    """Each rotary frequency is divided by its own factor (head_dim / 2 of them), as GGUF's rope_freqs.weight says."""
+    """Each of the head_dim / 2 rotary frequencies is divided by its own factor (GGUF's rope_freqs.weight)."""
 
     factors: tuple[float, ...]
 
