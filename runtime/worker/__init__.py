@@ -1,0 +1,1 @@
+"""One device or rank: turns a StepPlan into logits and a SamplePlan into tokens."""

@@ -1,0 +1,44 @@
+# One command a person runs, the same in CI. `make demo` and `make test` set up everything by themselves.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+TORCH  := torch==2.13.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow check bench peers clean
+
+help:  ## the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## a virtual environment with everything that demo and tests need
+
+$(READY): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
+	@echo "Installing Palmette and its dependencies into $(VENV) (once; torch is the large one) …"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check $(TORCH)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## a multi-call agent program on the default model, and what the radix tree saved
+	@$(BIN)/python examples/demo.py
+
+test: $(READY)  ## the tests (at most 10 minutes)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not peers"
+
+test-slow: $(READY)  ## the tests that need the default model or minutes (at most 30 minutes)
+	$(BIN)/python -m pytest -m "slow and not gpu and not peers"
+
+check: $(READY)  ## types and style
+	$(BIN)/mypy
+	$(BIN)/ruff check lang runtime radix_cache kernels examples tests benchmarks
+	$(BIN)/ruff format --check lang runtime radix_cache kernels examples tests benchmarks
+
+bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+clean:  ## everything that was built or installed here; downloads in the cache folder stay
+	rm -rf $(VENV) .venvs build dist *.egg-info .src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,82 @@
+"""Which waiting sequences start now: by policy, by pages, and never to compute what another is just computing.
+
+Takes leases and pages for those it admits. Called by the core after the running sequences have their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+
+from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.key import common_tokens
+from palmette.radix_cache.oracle import ReuseOracle
+from palmette.runtime.scheduler.batch import StepBatch
+from palmette.runtime.scheduler.queue import WaitingQueue
+from palmette.runtime.scheduler.sequence import Sequence
+
+
+class Admission:
+    """`headroom`: pages left free for each running sequence's growth when another is admitted."""
+
+    def __init__(self, cache: RadixCache, oracle: ReuseOracle, queue: WaitingQueue, page_size: int) -> None:
+        self._cache = cache
+        self._oracle = oracle
+        self._queue = queue
+        self._page_size = page_size
+
+    def admit(self, running: Seq[Sequence], batch: StepBatch) -> Iterator[Sequence]:
+        """The waiting sequences that may start now, best first, each with a lease and the pages for its prompt.
+
+        `running` is read anew for each, so the caller must have put the one before there.
+        """
+        for candidate, matched in self._queue.in_order(self._matched):
+            if self._computed_by_another(candidate, matched, running):
+                continue
+            if not self._take_pages(candidate, len(running), batch):
+                return
+            self._queue.admit(candidate)
+            yield candidate
+
+    def _matched(self, sequence: Sequence) -> int:
+        return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
+
+    def _computed_by_another(self, candidate: Sequence, matched: int, running: Seq[Sequence]) -> bool:
+        """A running prefill will leave more of this prefix in the tree than is there now.
+
+        The wait is bounded: a running prefill advances in every step, and one that fails or is retracted no longer
+        runs, so the candidate computes the prefix itself.
+        """
+        key = candidate.key(candidate.matchable)
+        for other in running:
+            if other.namespace != candidate.namespace or other.decoding or other.computed >= other.length:
+                continue
+            common = min(common_tokens(key, other.key(other.length)), candidate.matchable - 1)
+            will_be_inserted = common if other.generation is None else common - common % self._page_size
+            if will_be_inserted > matched:
+                return True
+        return False
+
+    def _take_pages(self, sequence: Sequence, running: int, batch: StepBatch) -> bool:
+        """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
+        cache, page_size = self._cache, self._page_size
+        lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
+        total = -(-sequence.length // page_size)
+        needed = total - len(lease.pages)
+        headroom = running
+        if lease.tail is not None and cache.available() < needed + headroom:
+            lease.drop_tail()  # its page may be just the one that is missing
+        if cache.available() < needed + headroom:
+            lease.release()
+            return False
+        sequence.lease = lease
+        sequence.pages = [*lease.pages, *cache.allocate(needed)]
+        sequence.computed = lease.length
+        if lease.tail is not None:
+            batch.copies.append((lease.tail.page, sequence.pages[len(lease.pages)], lease.tail.slots))
+            sequence.computed += lease.tail.slots
+        if sequence.admitted is None:
+            sequence.cached_tokens = sequence.computed
+            key = sequence.key(sequence.matchable)
+            sequence.reusable_tokens = max(sequence.computed, self._oracle.reusable(key, sequence.namespace))
+        return True

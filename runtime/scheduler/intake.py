@@ -1,0 +1,120 @@
+"""From a request on the wire to sequences, or to a clear refusal at once.
+
+Knows the limits of this engine (context, vocabulary, pool); knows nothing of what is running.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import numpy as np
+
+from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, NeverFits, Unsupported
+from palmette.runtime.messages.requests import Generate, Score
+from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
+from palmette.runtime.scheduler.sequence import Generation, ScoreGroup, Scoring, Sequence
+from palmette.runtime.scheduler.stops import StopChecker
+from palmette.runtime.vocabulary import Vocabulary
+
+
+class Intake:
+    """Checks requests. `context_length` is the model's or the configured one; `pool_tokens` the KV pool's size."""
+
+    def __init__(self, vocabulary: Vocabulary, *, context_length: int, pool_tokens: int) -> None:
+        self._vocabulary = vocabulary
+        self._context_length = context_length
+        self._pool_tokens = pool_tokens
+        self._arrivals = 0
+
+    def generate(self, request: Generate) -> Sequence:
+        """Raises InvalidRequest, ContextLengthExceeded, NeverFits or Unsupported."""
+        params = request.params.check(self._vocabulary.size)
+        if params.stop_regex:
+            raise Unsupported(
+                "stop_regex is not supported by this engine yet.",
+                hint="Use stop strings or stop_token_ids.", param="stop_regex",
+            )  # fmt: skip
+        length = self._check_tokens(request.prompt, "prompt")
+        room = min(self._context_length, self._pool_tokens) - length
+        max_tokens = room if params.max_tokens is None else params.max_tokens
+        self._check_room(length, max(max_tokens, 1 if params.max_tokens is None else 0), "max_tokens")
+        ending = () if params.ignore_eos else self._vocabulary.eos_ids
+        penalised = params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
+        tokens = bytearray(request.prompt)
+        sequence = self._sequence(request.id, tokens, request.namespace, request.priority)
+        sequence.generation = Generation(
+            params=params,
+            seed=params.seed if params.seed is not None else secrets.randbits(63),
+            first_output_index=request.first_output_index,
+            max_tokens=max_tokens,
+            stops=StopChecker(
+                self._vocabulary,
+                strings=params.stop,
+                token_ids=(*ending, *params.stop_token_ids),
+                min_tokens=params.min_tokens,
+            ),
+            barred=(*ending, *params.stop_token_ids),
+            seen=dict.fromkeys(unpack(request.prompt), 0) if penalised else None,
+        )
+        if request.prompt_logprobs_from is not None and request.prompt_logprobs_from < length:
+            first = max(1, request.prompt_logprobs_from)
+            sequence.scoring = Scoring(next=first, top_count=params.top_logprobs)
+        return sequence
+
+    def score(self, request: Score) -> list[Sequence]:
+        """One sequence a continuation. Raises InvalidRequest, ContextLengthExceeded or NeverFits."""
+        prefix = self._check_tokens(request.prefix, "prefix")
+        if not request.continuations:
+            raise InvalidRequest("A score request has no continuations.", param="continuations")
+        group = ScoreGroup(request.id, [None] * len(request.continuations))
+        sequences = []
+        for index, continuation in enumerate(request.continuations):
+            length = prefix + self._check_tokens(continuation, f"continuations[{index}]")
+            self._check_room(length, 0, "continuations")
+            tokens = bytearray(request.prefix + continuation)
+            sequence = self._sequence(request.id, tokens, request.namespace, request.priority)
+            sequence.scoring = Scoring(next=prefix)
+            sequence.group, sequence.group_index = group, index
+            sequences.append(sequence)
+        return sequences
+
+    def _sequence(self, request_id: str, tokens: bytearray, namespace: str, priority: int) -> Sequence:
+        self._arrivals += 1
+        return Sequence(
+            request_id=request_id,
+            tokens=tokens,
+            prompt_length=len(tokens) // TOKEN_BYTES,
+            namespace=namespace,
+            order=self._arrivals,
+            arrival=time.monotonic(),
+            priority=priority,
+        )
+
+    def _check_tokens(self, tokens: bytes, name: str) -> int:
+        if not tokens or len(tokens) % TOKEN_BYTES:
+            raise InvalidRequest(f"{name} has {len(tokens)} bytes; it needs at least one 4-byte token id.", param=name)
+        ids = np.frombuffer(tokens, "<i4")
+        outside = (ids < 0) | (ids >= self._vocabulary.size)
+        if outside.any():
+            at = int(outside.argmax())
+            raise InvalidRequest(
+                f"{name} has token id {int(ids[at])!r} at position {at}; "
+                f"the vocabulary has ids 0 to {self._vocabulary.size - 1}.",
+                param=name,
+            )
+        return count(tokens)
+
+    def _check_room(self, length: int, more: int, what: str) -> None:
+        total = length + more
+        counted = f"{length} prompt tokens + {what} {more} = {total}" if more else f"{length} prompt tokens"
+        if total > self._context_length:
+            raise ContextLengthExceeded(
+                f"{counted}, but the context has {self._context_length}.",
+                hint=f"Shorten the prompt{' or lower ' + what if more else ''}.", param=what,
+            )  # fmt: skip
+        if total > self._pool_tokens:
+            raise NeverFits(
+                f"{counted}, but the whole KV pool has {self._pool_tokens} tokens.",
+                hint="Start the engine with a larger kv_tokens, or send less.", param=what,
+            )  # fmt: skip

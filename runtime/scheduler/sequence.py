@@ -1,0 +1,132 @@
+"""One token sequence on its way through the engine, and what it owns: tokens, pages, a lease, sampling state.
+
+A Generate request is one sequence; a Score request is one sequence a continuation, gathered by a ScoreGroup.
+Only the scheduler's core moves a sequence between states; this module just says what the states need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from palmette.radix_cache.cache import Lease
+from palmette.radix_cache.pages import PageId
+from palmette.runtime.messages.replies import TokenLogprob, Usage
+from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import TOKEN_BYTES
+from palmette.runtime.scheduler.stops import StopChecker
+
+
+@dataclass(slots=True)
+class Generation:
+    """How a sequence is continued. `seen` counts output occurrences of prompt and output tokens, for penalties."""
+
+    params: SamplingParams
+    seed: int
+    first_output_index: int
+    max_tokens: int
+    stops: StopChecker
+    barred: tuple[int, ...]  # ids that may not come before min_tokens
+    seen: dict[int, int] | None
+    outputs: int = 0
+
+    @property
+    def output_index(self) -> int:
+        """The RNG counter of the next sample."""
+        return self.first_output_index + self.outputs
+
+    def count(self, token: int) -> None:
+        self.outputs += 1
+        if self.seen is not None:
+            self.seen[token] = self.seen.get(token, 0) + 1
+
+
+@dataclass(slots=True)
+class Scoring:
+    """Which prompt tokens' log-probabilities are reported: positions from `next` to the end of the prompt."""
+
+    next: int
+    top_count: int = 0
+    results: list[TokenLogprob] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ScoreGroup:
+    """The sequences of one Score request. `results[i]` fills when continuation i is done."""
+
+    id: str
+    results: list[tuple[float, ...] | None]
+    usages: list[Usage] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return all(result is not None for result in self.results)
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """State of one sequence. KV of the first `computed` tokens is committed; `pages` is the whole block table."""
+
+    request_id: str
+    tokens: bytearray  # prompt and output, int32 little-endian
+    prompt_length: int
+    namespace: str
+    order: int  # arrival number
+    arrival: float  # seconds, monotonic
+    generation: Generation | None = None
+    scoring: Scoring | None = None
+    group: ScoreGroup | None = None
+    group_index: int = 0
+    priority: int = 0
+    computed: int = 0
+    pages: list[PageId] = field(default_factory=list)
+    lease: Lease | None = None
+    slot: int | None = None
+    admitted: float | None = None
+    first_token: float | None = None
+    cached_tokens: int = 0
+    reusable_tokens: int = 0
+    computed_tokens: int = 0
+    retractions: int = 0
+    passed_over: int = 0  # later arrivals admitted before it
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens) // TOKEN_BYTES
+
+    @property
+    def decoding(self) -> bool:
+        """Only the newest output token is missing its KV."""
+        return self.generation is not None and self.generation.outputs > 0 and self.computed == self.length - 1
+
+    @property
+    def matchable(self) -> int:
+        """Length of the key to match: a match is capped one below it, so that every logit needed is computed."""
+        if self.scoring is not None and self.scoring.next < self.prompt_length:
+            return self.scoring.next
+        return self.length
+
+    def key(self, length: int) -> bytes:
+        """The first `length` tokens, packed."""
+        return bytes(memoryview(self.tokens)[: length * TOKEN_BYTES])
+
+    def token(self, position: int) -> int:
+        start = position * TOKEN_BYTES
+        return int.from_bytes(self.tokens[start : start + TOKEN_BYTES], "little", signed=True)
+
+    def append(self, token: int) -> None:
+        self.tokens += token.to_bytes(TOKEN_BYTES, "little", signed=True)
+
+    def usage(self, now: float) -> Usage:
+        admitted = self.admitted if self.admitted is not None else now
+        first = self.first_token if self.first_token is not None else now
+        return Usage(
+            prompt_tokens=self.prompt_length,
+            completion_tokens=self.generation.outputs if self.generation else 0,
+            cached_tokens=self.cached_tokens,
+            reusable_tokens=self.reusable_tokens,
+            computed_tokens=self.computed_tokens,
+            retractions=self.retractions,
+            queue_seconds=admitted - self.arrival,
+            first_token_seconds=first - self.arrival,
+            total_seconds=now - self.arrival,
+        )
