@@ -1,12 +1,12 @@
 """Stored tensors to float32, and how many bytes each stored form takes.
 
-The block formats are the gguf library's. Knows nothing of files. Called by loaders and by gguf_file (for sizes).
+The block formats are the gguf library's. Knows nothing of files. Called by loaders and gguf_file.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast, get_args
+from typing import get_args
 
 import gguf
 import numpy as np
@@ -16,11 +16,12 @@ from palmette.runtime.checkpoint.protocol import RawTensor, TensorType
 
 _PLAIN: dict[TensorType, tuple[int, int]] = {"f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "f64": (1, 8)}
 
+_KINDS: tuple[TensorType, ...] = get_args(TensorType)
+
 # stored form → (elements of a block, bytes of a block)
 BLOCKS: dict[TensorType, tuple[int, int]] = {
-    kind: _PLAIN.get(kind)
-    or cast(tuple[int, int], gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.upper()]])
-    for kind in cast(tuple[TensorType, ...], get_args(TensorType))
+    kind: _PLAIN.get(kind) or gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.upper()]]
+    for kind in _KINDS
 }
 
 

@@ -11,8 +11,8 @@ import msgspec
 class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A model on this machine. `name` is as the user gave it.
 
-    `path`: the .gguf file; the folder of config.json, tokenizer and safetensors files; or the packaged folder of
-    the tiny model, whose weights come from a seed.
+    `path`: the .gguf file; the folder of config.json, tokenizer and safetensors files; or the packaged folder
+    of the tiny model, whose weights come from a seed.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """What an opened model offers, whichever files it lies in, and the form of its tensors.
 
 Tensor names are Hugging Face's (`model.layers.0.self_attn.q_proj.weight`), shapes row-major ([out, in] for a
-linear), q and k in the halves layout of rotary embedding. Implemented by gguf_file, safetensors_folder and tiny,
-read by runtime/models, which turns tensors into torch's. dequantize.py widens a RawTensor to float32.
+linear), q and k in the halves layout of rotary embedding. Implemented by gguf_file, safetensors_folder and
+tiny; read by runtime/models, which turns tensors into torch's. dequantize.py widens a RawTensor to float32.
 """
 
 from __future__ import annotations
