@@ -16,14 +16,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's inputs on the device."""
+    """One step's inputs on the device. A row's positions are consecutive and end at its length - 1."""
 
     tokens: Tensor  # int64 [T]
     positions: Tensor  # int64 [T]
     write_slots: Tensor  # int64 [T]
     row_starts: tuple[int, ...]  # R + 1 offsets into the tokens
     row_lengths: tuple[int, ...]  # R: KV length of each row after this step (its last position + 1)
-    block_tables: Tensor  # int64 [R, most pages of a row]; entries beyond a row's pages are 0 and never read
+    block_tables: Tensor  # int64 [R, most pages of a row]; beyond a row's pages: 0, and it doesn't matter what lies there
     logits_at: Tensor  # int64 [L]
     page_size: int
 
@@ -32,6 +32,7 @@ class Kernels(Protocol):
     """A backend. Every output row is a function of its own inputs alone (design rule 1): same bits in any batch."""
 
     name: str
+    numerics: str  # what, beside sources and torch's build, decides bits (block sizes, instruction sets)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [T, K] times weight [N, K] transposed, plus bias [N] → [T, N] in x's dtype."""
@@ -53,8 +54,20 @@ class Kernels(Protocol):
         """silu(gate) × up, elementwise, computed in float32."""
         ...
 
-    def attention(self, batch: Batch, *, scale: float) -> Attention:
+    def head(self, weight: Tensor) -> Head:
+        """Prepares weight [N, K], float16 or float32, once, for products that are kept in float32 (logits)."""
+        ...
+
+    def attention(
+        self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float
+    ) -> Attention:
         """Plans one step's attention; called once a step."""
+        ...
+
+
+class Head(Protocol):
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, K] float32 times the weight transposed → [T, N] float32."""
         ...
 
 

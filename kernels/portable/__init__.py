@@ -1,0 +1,5 @@
+"""Plain torch for any CPU."""
+
+from palmette.kernels.portable.kernels import PortableKernels
+
+__all__ = ["PortableKernels"]

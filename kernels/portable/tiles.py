@@ -1,0 +1,168 @@
+"""Cuts a step's queries into tiles and puts tiles of like shape into groups that are computed together.
+
+Which tiles meet in a group decides speed alone: a tile's result is a function of its own queries and KV. Also remembers
+which row counts a tile's products may have. Used by attention.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from palmette.kernels.portable.row_blocks import probe, same_bits
+from palmette.kernels.protocol import Batch
+
+BLOCK = 128  # positions
+TILE_QUERIES = (1, 4, 16, 64)
+TILE_ROWS = (4, 8, 16, 32, 64, 128, 192, 256, 512)  # rows of a tile's products: queries × heads a KV head, padded
+BASE_TILE_ROWS = 16
+GROUP_LANES = {1: 4096, 4: 4096, 16: 2048, 64: 1024}  # KV positions of a group, by the queries of its tiles
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`count` queries of one row: the batch's tokens from `first` on, at the positions from `position` on."""
+
+    row: int
+    first: int
+    count: int
+    position: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.count
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.end // BLOCK)
+
+
+@dataclass(frozen=True)
+class TileGroup:
+    """n tiles of Q queries, over `blocks` KV blocks."""
+
+    queries: int  # Q
+    blocks: int
+    masked_from: int  # every query sees all of the blocks before this one
+    tokens: Tensor  # int64 [n × Q]: index into the batch; a short tile repeats its last query
+    pages: Tensor  # int64 [n × pages that hold the blocks]
+    hidden: Tensor  # bool [n, 1, masked blocks, rows, BLOCK]: lanes that a query may not see
+    unwritten: Tensor  # bool [n, 1, masked blocks × BLOCK, 1]: lanes beyond the tile's last position
+    kept: Tensor | None  # int64: which of the n × Q results are real; None: all
+    targets: Tensor  # int64: the tokens that those belong to
+
+
+def cut(batch: Batch, most_queries: int) -> list[Tile]:
+    """Every row's tiles. `most_queries` is one of TILE_QUERIES."""
+    tiles = []
+    for row, length in enumerate(batch.row_lengths):
+        start, end = batch.row_starts[row], batch.row_starts[row + 1]
+        offset = length - end  # position = index into the batch + offset
+        for first in range(start, end, most_queries):
+            tiles.append(Tile(row, first, min(most_queries, end - first), first + offset))
+    return tiles
+
+
+def plan_groups(batch: Batch, *, share: int, head_dim: int, shapes: TileShapes) -> list[TileGroup]:
+    """The step's groups. `share`: query heads a KV head."""
+    most_rows = shapes.row_counts(head_dim)[-1]
+    most_queries = max(queries for queries in TILE_QUERIES if queries == 1 or queries * share <= most_rows)
+    by_queries: dict[int, list[Tile]] = {}
+    for tile in cut(batch, most_queries):
+        queries = min(queries for queries in TILE_QUERIES if queries >= tile.count)
+        by_queries.setdefault(queries, []).append(tile)
+    groups = []
+    for queries, tiles in by_queries.items():
+        rows = shapes.padded(queries * share, head_dim)
+        for members in _pack(sorted(tiles, key=lambda tile: tile.blocks), GROUP_LANES[queries]):
+            groups.append(_group(batch, members, queries, share, rows))
+    return groups
+
+
+def _pack(tiles: list[Tile], lanes: int) -> list[list[Tile]]:
+    """Runs of tiles, ascending in blocks, that gather at most `lanes` positions each (or are one tile)."""
+    packed: list[list[Tile]] = []
+    for tile in tiles:
+        if packed and (len(packed[-1]) + 1) * tile.blocks * BLOCK <= lanes:
+            packed[-1].append(tile)
+        else:
+            packed.append([tile])
+    return packed
+
+
+def _group(batch: Batch, tiles: list[Tile], queries: int, share: int, rows: int) -> TileGroup:
+    blocks = max(tile.blocks for tile in tiles)
+    masked_from = min((tile.position + 1) // BLOCK for tile in tiles)
+    within = torch.arange(queries)
+    counts = torch.tensor([tile.count for tile in tiles])
+    steps = torch.minimum(within, counts.unsqueeze(1) - 1)  # [n, Q]
+    tokens = (torch.tensor([tile.first for tile in tiles]).unsqueeze(1) + steps).view(-1)
+    positions = torch.tensor([tile.position for tile in tiles]).unsqueeze(1) + steps
+    lanes = torch.arange(masked_from * BLOCK, blocks * BLOCK)
+    seen_to = torch.nn.functional.pad(positions.repeat_interleave(share, dim=1), (0, rows - queries * share))
+    ends = torch.tensor([tile.end for tile in tiles])
+    full = all(tile.count == queries for tile in tiles)
+    kept = None if full else (within < counts.unsqueeze(1)).view(-1).nonzero().view(-1)
+    return TileGroup(
+        queries=queries,
+        blocks=blocks,
+        masked_from=masked_from,
+        tokens=tokens,
+        pages=_pages(batch, [tile.row for tile in tiles], -(-blocks * BLOCK // batch.page_size)),
+        hidden=lanes.view(1, 1, -1, 1, BLOCK) > seen_to.view(-1, 1, 1, rows, 1),
+        unwritten=lanes.view(1, 1, -1, 1) >= ends.view(-1, 1, 1, 1),
+        kept=kept,
+        targets=tokens if kept is None else tokens[kept],
+    )
+
+
+def _pages(batch: Batch, rows: list[int], count: int) -> Tensor:
+    """The first `count` pages of each row; beyond a row's table page 0, whose lanes are hidden."""
+    tables = batch.block_tables[rows][:, :count]
+    return torch.nn.functional.pad(tables, (0, count - tables.shape[1])).reshape(-1)
+
+
+class TileShapes:
+    """The row counts of a tile's two products that were seen to give each row the base count's bits."""
+
+    def __init__(self) -> None:
+        self._verified: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def padded(self, rows: int, head_dim: int) -> int:
+        """The least usable row count that holds `rows`; rows itself, in multiples of the largest, where none does."""
+        counts = self.row_counts(head_dim)
+        return next((count for count in counts if count >= rows), -(-rows // counts[-1]) * counts[-1])
+
+    def row_counts(self, head_dim: int) -> tuple[int, ...]:
+        key = (head_dim, torch.get_num_threads())
+        found = self._verified.get(key)
+        if found is None:
+            found = self._verified[key] = _verified_counts(head_dim)
+        return found
+
+
+def _verified_counts(head_dim: int) -> tuple[int, ...]:
+    """Compares single products and batches of three, both products of a tile."""
+    total = 3 * TILE_ROWS[-1]  # a multiple of every candidate
+    generator = torch.Generator().manual_seed(0xB10C)
+    queries, block = probe(total, head_dim, torch.float32), probe(BLOCK, head_dim, torch.float32)
+    weights = torch.rand(total, BLOCK, generator=generator)
+
+    def results(rows: int, copies: int) -> Tensor:
+        keys, values = (block.expand(copies, -1, -1).contiguous() for _ in range(2))
+        parts = []
+        for q, w in zip(queries.split(rows), weights.split(rows), strict=True):
+            scores = torch.bmm(q.expand(copies, -1, -1).contiguous(), keys.transpose(1, 2))
+            sums = torch.bmm(w.expand(copies, -1, -1).contiguous(), values)
+            parts.append(torch.cat((scores, sums), dim=-1))
+        return torch.cat(parts, dim=1)
+
+    base = results(BASE_TILE_ROWS, 1)
+    good = [
+        rows
+        for rows in TILE_ROWS
+        if same_bits(results(rows, 1), base) and same_bits(results(rows, 3), base.expand(3, -1, -1))
+    ]
+    return tuple(good) or (BASE_TILE_ROWS,)
