@@ -1,0 +1,1 @@
+"""Seeded workloads, drivers for engines and servers, peers, and what this machine could do at best."""

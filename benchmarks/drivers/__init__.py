@@ -1,0 +1,1 @@
+"""How a workload's calls reach a system: over HTTP, or in process."""
