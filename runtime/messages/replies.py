@@ -84,6 +84,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
     pages: int
     leases: int
     last_used: float
+    uses: int = 0  # matches that went through it
 
 
 class TreeDump(msgspec.Struct, frozen=True, tag=True):
