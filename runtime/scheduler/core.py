@@ -12,7 +12,7 @@ import time
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
-from palmette.radix_cache.invariants import check_invariants
+from palmette.radix_cache.invariants import Violation, check_invariants
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.radix_cache.pages import OutOfPages
 from palmette.runtime.config import EngineConfig
@@ -119,7 +119,8 @@ class EngineCore:
                 with self._tally.time("commit"):
                     self._commit(batch, result)
         if self._config.check_invariants:
-            check_invariants(self._cache, [s.pages[len(s.lease.pages) :] for s in self._running if s.lease])
+            violations = self._violations()
+            assert not violations, "; ".join(map(str, violations))
         replies, self._replies = self._replies, []
         return replies
 
@@ -368,6 +369,29 @@ class EngineCore:
         sequence.slot, sequence.lease, sequence.pages, sequence.computed = None, None, [], 0
         self._hold_admission = False
 
+    # --- health ---
+
+    def audit(self) -> None:
+        """Checks the tree from scratch; the link calls it now and then while nothing runs.
+
+        What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
+        hold them failed. The engine goes on.
+        """
+        violations = self._violations()
+        if not violations:
+            return
+        for violation in violations:
+            log.error("radix cache: %s", violation)
+        pages = [page for violation in violations for page in violation.pages]
+        lost = set(self._cache.quarantine(pages, [node for violation in violations for node in violation.nodes]))
+        error = InternalError("The cached pages of this request were damaged.", hint="Send it again.")
+        for sequence in list(self._running):
+            if sequence.lease in lost:
+                self._fail(sequence, error, keep_committed=False)
+
+    def _violations(self) -> list[Violation]:
+        return check_invariants(self._cache, [s.pages[len(s.lease.pages) :] for s in self._running if s.lease])
+
     # --- figures ---
 
     def _usage(self, sequence: Sequence) -> Usage:
@@ -378,14 +402,14 @@ class EngineCore:
     def counters(self) -> Counters:
         """Totals and gauges at this moment."""
         cache = self._cache
-        private = sum(len(s.pages) - len(s.lease.pages) for s in self._running if s.lease is not None)
         return self._tally.counters(
             running=len(self._running),
             waiting=len(self._queue),
-            pages_total=cache.page_count,
+            pages_total=cache.pages,
             pages_free=cache.free_count,
-            pages_cached=cache.page_count - cache.free_count - private,
+            pages_cached=cache.cached_pages,
             evicted_pages=cache.evicted_pages,
+            quarantined_pages=cache.quarantined_pages,
         )
 
 

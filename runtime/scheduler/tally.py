@@ -52,6 +52,7 @@ class Tally:
         pages_free: int,
         pages_cached: int,
         evicted_pages: int,
+        quarantined_pages: int,
     ) -> Counters:
         return Counters(
             steps=self.steps,
@@ -61,6 +62,7 @@ class Tally:
             pages_free=pages_free,
             pages_cached=pages_cached,
             evicted_pages=evicted_pages,
+            quarantined_pages=quarantined_pages,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             reusable_tokens=self.reusable_tokens,

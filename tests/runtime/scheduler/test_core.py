@@ -1,0 +1,318 @@
+"""The engine's step on the hash worker: any mix of requests gives what each gives alone, without a cache."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hash_worker import HashWorker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.invariants import check_invariants
+from palmette.runtime.config import EngineConfig
+from palmette.runtime.messages.replies import (
+    EngineReady,
+    Failed,
+    Flushed,
+    Generated,
+    Reply,
+    Scored,
+    TreeDump,
+)
+from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
+from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import pack, unpack
+from palmette.runtime.scheduler.core import EngineCore
+from palmette.runtime.vocabulary import Vocabulary
+
+SIZE = 24
+VOCABULARY = Vocabulary(tuple(bytes([97 + i]) if i else b"" for i in range(SIZE)), {0: "<eos>"}, (0,))
+
+
+class Harness:
+    """An engine core on a hash worker; collects what each request was answered."""
+
+    def __init__(self, pages: int = 64, page_size: int = 4, context: int = 128, **options: Any) -> None:
+        options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
+        self.config = EngineConfig(page_size=page_size, **options)
+        self.cache = RadixCache(pages, page_size, enabled=self.config.prefix_cache)
+        slots = self.config.max_running
+        self.worker = HashWorker(pages, page_size, slots=slots, context=context, vocabulary=SIZE)
+        ready = EngineReady(
+            model="hash", context_length=context, kv_tokens=pages * page_size, page_size=page_size, threads=1,
+            dtype="none", kernels="hash", load_seconds=0.0,
+        )  # fmt: skip
+        self.core = EngineCore(self.config, self.worker, self.cache, VOCABULARY, ready)
+        self.replies: dict[str, list[Reply]] = defaultdict(list)
+
+    def step(self) -> None:
+        for reply in self.core.step():
+            self.replies[getattr(reply, "id", "")].append(reply)
+
+    def run(self, *requests: Request, limit: int = 3000) -> None:
+        for request in requests:
+            self.core.submit(request)
+        for _ in range(limit):
+            if not self.core.has_work:
+                break
+            self.step()
+        assert not self.core.has_work, "no progress"
+        assert self.cache.leases == set()
+        assert self.cache.cached_pages + self.cache.free_count == self.cache.pages, "a page leaked"
+        assert check_invariants(self.cache, []) == []
+
+    def tokens(self, request_id: str) -> list[int]:
+        return [t for r in self.replies[request_id] if isinstance(r, Generated) for t in unpack(r.tokens)]
+
+    def answer(self, request_id: str) -> Any:
+        """Everything a client sees but the figures of usage."""
+        replies = self.replies[request_id]
+        last = replies[-1]
+        if isinstance(last, Scored):
+            return last.logprobs
+        if isinstance(last, Failed):
+            return last.error.kind
+        assert isinstance(last, Generated)
+        assert last.finish is not None
+        logprobs = [p for r in replies if isinstance(r, Generated) and r.logprobs for p in r.logprobs]
+        finish = last.finish
+        return (
+            self.tokens(request_id), logprobs, finish.reason, finish.kept_tokens, finish.kept_bytes,
+            finish.matched, finish.prompt_logprobs,
+        )  # fmt: skip
+
+
+def generate(name: str, prompt: list[int], **options: Any) -> Generate:
+    extra = {key: options.pop(key) for key in ("namespace", "prompt_logprobs_from", "priority") if key in options}
+    return Generate(id=name, prompt=pack(prompt), params=SamplingParams(**{"seed": 1, **options}), **extra)
+
+
+def alone(request: Request) -> Any:
+    """The reference: one request at a time in a big pool without a cache, all of its prompt in one chunk."""
+    harness = Harness(pages=200, page_size=1, prefix_cache=False, step_tokens=1000)
+    harness.run(request)
+    assert not isinstance(request, Shutdown)
+    return harness.answer(request.id)
+
+
+def test_one_request() -> None:
+    harness = Harness()
+    harness.run(generate("a", [1, 2, 3], max_tokens=5, ignore_eos=True))
+    assert len(harness.tokens("a")) == 5
+    last = harness.replies["a"][-1]
+    assert isinstance(last, Generated)
+    assert last.finish is not None
+    assert last.finish.reason == "length"
+    usage = last.finish.usage
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (3, 5, 0)
+
+
+def test_a_second_run_reuses_all_but_the_last_token() -> None:
+    harness = Harness()
+    prompt = list(range(1, 12))
+    harness.run(generate("a", prompt, max_tokens=3, ignore_eos=True))
+    harness.run(generate("b", prompt, max_tokens=3, ignore_eos=True))
+    assert harness.answer("a") == harness.answer("b")
+    usage = harness.replies["b"][-1].finish.usage  # type: ignore[union-attr]
+    assert (usage.cached_tokens, usage.reusable_tokens, usage.computed_tokens) == (10, 10, 1)
+
+
+def test_requests_with_one_prefix_compute_it_once() -> None:
+    harness = Harness(pages=200)
+    shared = [1 + i % 20 for i in range(40)]
+    harness.run(*[generate(f"r{i}", [*shared, 21, i], max_tokens=2) for i in range(8)])
+    computed = sum(len(plan.tokens) for plan in harness.worker.steps)
+    assert computed <= 40 + 8 * (2 + 2) + 8
+
+
+def test_retraction_under_a_small_pool_keeps_every_token() -> None:
+    harness = Harness(pages=12, page_size=4)
+    requests = [generate(f"r{i}", [1 + i, 2, 3], max_tokens=20, ignore_eos=True) for i in range(6)]
+    harness.run(*requests)
+    assert harness.core.counters().retractions > 0
+    for request in requests:
+        assert harness.answer(request.id) == alone(request)
+
+
+def test_score_gives_the_log_probabilities_of_prompt_tokens() -> None:
+    harness = Harness()
+    score = Score(id="s", prefix=pack([1, 2, 3, 4, 5]), continuations=(pack([6, 7]), pack([8]), pack([6, 9, 10])))
+    harness.run(score)
+    harness.run(generate("p", [1, 2, 3, 4, 5, 6, 9, 10], max_tokens=0, prompt_logprobs_from=5))
+    finish = harness.replies["p"][-1].finish  # type: ignore[union-attr]
+    assert tuple(entry.logprob for entry in finish.prompt_logprobs) == harness.answer("s")[2]
+    assert harness.answer("s") == alone(score)
+
+
+def test_what_can_never_fit_is_refused_with_the_arithmetic() -> None:
+    harness = Harness(pages=8, page_size=4, context=64)
+    harness.run(generate("long", [1] * 60, max_tokens=10), generate("big", [1] * 30, max_tokens=10),
+                generate("ok", [1] * 8, max_tokens=4), generate("rest", [1] * 8, ignore_eos=True))  # fmt: skip
+    assert [harness.answer(name) for name in ("long", "big")] == ["ContextLengthExceeded", "NeverFits"]
+    assert "60 prompt tokens + max_tokens 10 = 70, but the context has 64" in harness.replies["long"][0].error.message  # type: ignore[union-attr]
+    assert harness.answer("ok") == alone(generate("ok", [1] * 8, max_tokens=4))
+    assert len(harness.tokens("rest")) == 24  # max_tokens omitted: what the pool can hold
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (Generate(id="x", prompt=b"", params=SamplingParams()), "InvalidRequest"),
+        (Generate(id="x", prompt=b"abc", params=SamplingParams()), "InvalidRequest"),
+        (generate("x", [SIZE]), "InvalidRequest"),
+        (generate("x", [1], temperature=-1.0), "InvalidRequest"),
+        (generate("x", [1], logit_bias={SIZE: 1.0}), "InvalidRequest"),
+        (generate("x", [1], top_p=float("nan")), "InvalidRequest"),
+        (Score(id="x", prefix=pack([1]), continuations=()), "InvalidRequest"),
+        (Score(id="x", prefix=pack([1]), continuations=(b"",)), "InvalidRequest"),
+    ],
+)
+def test_a_bad_request_fails_alone(request_: Request, kind: str) -> None:
+    harness = Harness()
+    good = generate("good", [1, 2], max_tokens=3)
+    harness.run(request_, good)
+    assert harness.answer("x") == kind
+    assert harness.answer("good") == alone(good)
+
+
+def test_abort_at_any_time_frees_everything_and_disturbs_nobody() -> None:
+    good = generate("good", [1, 2, 3, 4, 5, 6], max_tokens=12)
+    for steps in range(8):
+        harness = Harness()
+        for request in (generate("bad", [1, 2, 3, 4, 5, 9] * 5, max_tokens=50, ignore_eos=True), good):
+            harness.core.submit(request)
+        for _ in range(steps):
+            harness.step()
+        harness.run(Abort("bad"), Abort("nobody"))
+        assert harness.answer("bad")[2] == "abort"
+        assert harness.answer("good") == alone(good)
+
+
+def test_a_step_that_fails_fails_its_requests_only() -> None:
+    harness = Harness(max_running=2)
+    harness.worker.fail_at = {2}
+    requests = [generate(f"r{i}", [1 + i] * 5, max_tokens=6, ignore_eos=True) for i in range(5)]
+    harness.run(*requests)
+    answers = [harness.answer(request.id) for request in requests]
+    assert answers[:2] == ["InternalError"] * 2
+    assert answers[2:] == [alone(request) for request in requests[2:]]
+
+
+def test_logits_that_are_not_finite_fail_one_request() -> None:
+    harness = Harness()
+    harness.worker.poison = {9}
+    good = generate("good", [1, 2, 3], max_tokens=4, logit_bias={9: -100.0})
+    harness.run(generate("bad", [1, 2, 9], max_tokens=4), good)
+    assert harness.answer("bad") == "InternalError"
+    assert harness.answer("good") == alone(good)
+
+
+def test_namespaces_share_nothing() -> None:
+    harness = Harness()
+    for name, namespace in (("a", ""), ("b", "other"), ("c", "other")):
+        harness.run(generate(name, [1, 2, 3, 4, 5], max_tokens=1, namespace=namespace))
+    cached = [harness.replies[name][-1].finish.usage.cached_tokens for name in "abc"]  # type: ignore[union-attr]
+    assert cached == [0, 0, 4]
+
+
+def test_flush_and_dump() -> None:
+    harness = Harness()
+    harness.run(generate("a", [1, 2, 3, 4, 5], max_tokens=1))
+    harness.run(DumpTree("d"))
+    dump = harness.replies["d"][0]
+    assert isinstance(dump, TreeDump)
+    assert sum(node.pages for node in dump.nodes) == 2
+    harness.run(FlushCache("f"))
+    assert harness.replies["f"] == [Flushed("f", 2)]
+    assert harness.cache.cached_pages == 0
+
+
+def test_first_come_is_served_in_order_and_longest_prefix_is_not_starved() -> None:
+    def order(policy: str) -> list[str]:
+        harness = Harness(pages=40, max_running=1, policy=policy)
+        harness.run(generate("warm", [1, 2, 3, 4, 5, 6, 7, 8], max_tokens=1))
+        cold = generate("cold", [9, 9, 9, 9], max_tokens=1)
+        warm = [generate(f"w{i}", [1, 2, 3, 4, 5, 6, 7, 8, 1 + i % 20, 1 + i // 20], max_tokens=1) for i in range(90)]
+        harness.run(cold, *warm)
+        return [name for name in harness.replies if name != "warm"]
+
+    assert order("first_come")[0] == "cold"
+    assert 60 <= order("longest_prefix").index("cold") <= 70
+
+
+def test_shutdown_without_draining_answers_everyone() -> None:
+    harness = Harness()
+    for i in range(12):
+        harness.core.submit(generate(f"r{i}", [1, 2, 3], max_tokens=50, ignore_eos=True))
+    harness.step()
+    harness.run(Shutdown(drain=False))
+    assert {harness.answer(f"r{i}")[2] for i in range(12)} == {"abort"}
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], list[Request], list[int]]:
+    """Engine options, requests with shared prefixes, and after how many steps each is submitted."""
+    page_size = draw(st.sampled_from([1, 4, 16]))
+    stems = [[draw(st.integers(1, SIZE - 1)) for _ in range(draw(st.integers(1, 20)))] for _ in range(2)]
+    requests: list[Request] = []
+    for index in range(draw(st.integers(1, 9))):
+        stem = draw(st.sampled_from(stems))
+        prompt = stem[: draw(st.integers(1, len(stem)))] + draw(st.lists(st.integers(1, SIZE - 1), max_size=6))
+        if draw(st.integers(0, 3)) == 0:
+            tails = draw(st.lists(st.lists(st.integers(1, SIZE - 1), min_size=1, max_size=4), min_size=1, max_size=3))
+            requests.append(Score(id=f"r{index}", prefix=pack(prompt), continuations=tuple(map(pack, tails))))
+            continue
+        requests.append(
+            generate(
+                f"r{index}", prompt,
+                max_tokens=draw(st.integers(0, 14)),
+                min_tokens=0,
+                temperature=draw(st.sampled_from([0.0, 1.0])),
+                seed=draw(st.integers(0, 5)),
+                repetition_penalty=draw(st.sampled_from([1.0, 1.3])),
+                stop=draw(st.sampled_from([(), ("bc",), ("d",)])),
+                logprobs=draw(st.booleans()),
+                prompt_logprobs_from=draw(st.sampled_from([None, 0, 3])),
+                namespace=draw(st.sampled_from(["", "", "n"])),
+            )
+        )  # fmt: skip
+    longest = 42
+    options = {
+        "page_size": page_size,
+        "pages": -(-longest // page_size) + draw(st.integers(0, 40)),
+        "context": 64,
+        "step_tokens": draw(st.integers(1, 24)),
+        "max_running": draw(st.integers(1, 6)),
+        "policy": draw(st.sampled_from(["longest_prefix", "first_come"])),
+    }
+    return options, requests, [draw(st.integers(0, 3)) for _ in requests]
+
+
+@settings(max_examples=150, deadline=None)
+@given(workloads(), st.data())
+def test_any_program_of_requests_equals_one_at_a_time_without_cache(
+    workload: tuple[dict[str, Any], list[Request], list[int]], data: st.DataObject
+) -> None:
+    options, requests, waits = workload
+    harness = Harness(**options)
+    aborted = set()
+    for request, wait in zip(requests, waits, strict=True):
+        harness.core.submit(request)
+        for _ in range(wait):
+            harness.step()
+        if data.draw(st.integers(0, 9)) == 0 and not isinstance(request, Shutdown):
+            aborted.add(request.id)
+            harness.core.submit(Abort(request.id))
+    harness.run()
+    for request in requests:
+        assert not isinstance(request, Shutdown)
+        if request.id not in aborted:
+            assert harness.answer(request.id) == alone(request), request
+        assert sum(_final(reply) for reply in harness.replies[request.id]) == 1
+
+
+def _final(reply: Reply) -> bool:
+    return not isinstance(reply, Generated) or reply.finish is not None

@@ -1,0 +1,179 @@
+"""The sampler against plain definitions, and row by row: a row's draw never depends on the batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.plan import SamplePlan, StepResult, decode, encode
+from palmette.runtime.scheduler.batch import _SampleArrays
+from palmette.runtime.scheduler.sequence import Generation
+from palmette.runtime.scheduler.stops import StopChecker
+from palmette.runtime.vocabulary import Vocabulary
+from palmette.runtime.worker.sampler import sample, uniform_noise
+
+VOCABULARY = Vocabulary(tuple(bytes([i % 256]) for i in range(3000)), {}, (0,))
+
+
+def generation(outputs: int = 0, seen: dict[int, int] | None = None, **options: Any) -> Generation:
+    params = SamplingParams(**options).check(VOCABULARY.size)
+    return Generation(
+        params=params, seed=params.seed or 0, first_output_index=0, max_tokens=10,
+        stops=StopChecker(VOCABULARY), barred=(0,), seen=seen, outputs=outputs,
+    )  # fmt: skip
+
+
+def plan_of(*generations: Generation) -> SamplePlan:
+    arrays = _SampleArrays()
+    for row, each in enumerate(generations):
+        arrays.draw(row, each)
+    return arrays.plan()
+
+
+def logits(rows: int = 1, seed: int = 0, spread: float = 3.0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return (np.random.default_rng(seed).standard_normal((rows, VOCABULARY.size)) * spread).astype(np.float32)
+
+
+def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
+    raw = logits()
+    raw[0, [7, 1234]] = raw.max() + 1
+    assert sample(raw, plan_of(generation(temperature=0.0))).tokens.tolist() == [7]
+    assert sample(raw, plan_of(generation(temperature=1.0, top_k=1))).tokens.tolist() == [7]
+
+
+def test_logprobs_are_of_the_raw_logits() -> None:
+    raw = logits()
+    drawn = sample(raw, plan_of(generation(temperature=0.3, top_p=0.5, logprobs=True, top_logprobs=3)))
+    exact = raw[0].astype(np.float64)
+    exact -= np.log(np.exp(exact - exact.max()).sum()) + exact.max()
+    assert drawn.logprobs[0] == pytest.approx(exact[drawn.tokens[0]], abs=1e-5)
+    best = np.argsort(-exact, kind="stable")[:3]
+    assert [token for token, _ in drawn.top.at(0)] == best.tolist()
+    assert [value for _, value in drawn.top.at(0)] == pytest.approx(exact[best].tolist(), abs=1e-5)
+
+
+def test_bias_and_penalties() -> None:
+    raw = np.zeros((1, VOCABULARY.size), dtype=np.float32)
+    raw[0, :4] = [4.0, 3.9, 3.8, 3.7]
+    greedy = {"temperature": 0.0}
+
+    def first(**options: Any) -> int:
+        seen = options.pop("seen", None)
+        return int(sample(raw, plan_of(generation(seen=seen, **greedy, **options))).tokens[0])
+
+    assert first(logit_bias={9: 5.0}) == 9
+    assert first(seen={0: 0, 1: 1}, frequency_penalty=0.5) == 0  # prompt tokens are not counted
+    assert first(seen={0: 2}, frequency_penalty=0.08) == 1  # 3.84 against 3.9
+    assert first(seen={0: 2, 1: 1}, presence_penalty=0.5) == 2
+    assert first(seen={0: 0, 1: 1}, repetition_penalty=2.0) == 2  # prompt and output
+    assert first(seen={2: 1}, presence_penalty=-1.0) == 2
+
+
+def test_ids_that_end_the_output_are_barred_before_min_tokens() -> None:
+    raw = logits()
+    raw[0, 0] = raw.max() + 5
+    assert sample(raw, plan_of(generation(temperature=0.0, min_tokens=2, outputs=1))).tokens[0] != 0
+    assert sample(raw, plan_of(generation(temperature=0.0, min_tokens=2, outputs=2))).tokens[0] == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_k": 5},
+        {"top_p": 0.4},
+        {"min_p": 0.2},
+        {"top_k": 50, "top_p": 0.7, "min_p": 0.05},
+        {"top_p": 0.9999},
+        {"top_k": 2000, "temperature": 5.0},
+        {"temperature": 100.0, "top_p": 0.9},
+        {"temperature": 50.0, "min_p": 0.9},
+    ],
+)
+def test_filters_keep_what_their_definition_keeps(options: dict[str, Any]) -> None:
+    raw = logits(spread=2.0)
+    scaled = raw[0].astype(np.float64) / options.get("temperature", 1.0)
+    order = np.argsort(-scaled, kind="stable")
+    if "top_k" in options:
+        order = order[: options["top_k"]]
+    weights = np.exp(scaled[order] - scaled.max())
+    if "top_p" in options:
+        mass = weights.sum()
+        keep = int((np.cumsum(weights) < options["top_p"] * mass).sum()) + 1
+        order, weights = order[:keep], weights[:keep]
+    if "min_p" in options:
+        order = order[weights >= options["min_p"] * weights[0]]
+    allowed = set(order.tolist())
+    drawn = {int(sample(raw, plan_of(generation(seed=seed, **options))).tokens[0]) for seed in range(200)}
+    assert drawn <= allowed
+    assert len(drawn) >= min(3, len(allowed))
+
+
+def test_frequencies_follow_the_distribution() -> None:
+    raw = np.full((1, VOCABULARY.size), -1e9, dtype=np.float32)
+    raw[0, [3, 5, 8]] = np.log([0.5, 0.3, 0.2])
+    draws = [int(sample(raw, plan_of(generation(seed=seed))).tokens[0]) for seed in range(3000)]
+    shares = [draws.count(token) / len(draws) for token in (3, 5, 8)]
+    assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
+
+
+def test_noise_is_uniform_and_a_function_of_seed_and_index() -> None:
+    noise = np.array([uniform_noise(seed, index) for seed in range(50) for index in range(50)])
+    assert noise.min() >= 0
+    assert noise.max() < 1
+    assert np.histogram(noise, bins=10, range=(0, 1))[0] == pytest.approx([250] * 10, abs=70)
+    assert uniform_noise(2**64 - 1, 2**40) == uniform_noise(2**64 - 1, 2**40)
+    assert uniform_noise(0, 1) != uniform_noise(1, 0)
+
+
+def test_a_row_that_is_not_finite_fails_alone() -> None:
+    raw = logits(3)
+    raw[1, 17] = np.nan
+    drawn = sample(raw, plan_of(*(generation(temperature=0.0) for _ in range(3))))
+    assert set(drawn.errors) == {1}
+    assert drawn.tokens[[0, 2]].tolist() == raw[[0, 2]].argmax(axis=1).tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_a_row_does_not_depend_on_its_batch(data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, 6))
+    raw = logits(rows, seed=data.draw(st.integers(0, 99)))
+    generations = [
+        generation(
+            temperature=data.draw(st.sampled_from([0.0, 0.7, 1.0])),
+            top_p=data.draw(st.sampled_from([1.0, 0.9])),
+            top_k=data.draw(st.sampled_from([None, 40])),
+            min_p=data.draw(st.sampled_from([0.0, 0.1])),
+            seed=data.draw(st.integers(0, 2**64 - 1)),
+            logprobs=True,
+            top_logprobs=2,
+            outputs=data.draw(st.integers(0, 5)),
+        )
+        for _ in range(rows)
+    ]
+    together = sample(raw, plan_of(*generations))
+    for row in range(rows):
+        alone = sample(raw[row : row + 1].copy(), plan_of(generations[row]))
+        assert alone.tokens[0] == together.tokens[row]
+        assert alone.logprobs[0] == together.logprobs[row]
+        assert alone.top.at(0) == together.top.at(row)
+
+
+def test_plans_and_results_travel_as_bytes() -> None:
+    plan = plan_of(generation(logit_bias={3: 1.5}, seen={1: 2, 4: 0}, presence_penalty=0.5), generation())
+    back = decode(encode(plan), SamplePlan)
+    for name in plan.__struct_fields__:
+        before, after = getattr(plan, name), getattr(back, name)
+        assert before.dtype == after.dtype
+        assert np.array_equal(before, after), name
+    drawn = sample(logits(2), plan)
+    result = StepResult(
+        step=3, tokens=drawn.tokens, logprobs=drawn.logprobs, top=drawn.top,
+        scored_logprobs=drawn.scored_logprobs, scored_top=drawn.scored_top, sample_errors={1: "x"},
+    )  # fmt: skip
+    assert decode(encode(result), StepResult).sample_errors == {1: "x"}
