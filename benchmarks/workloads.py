@@ -1,5 +1,4 @@
-"""The workloads, as data: which calls, how long, which replies go into which prompts, and how many run at
-once.
+"""The workloads, as data: which calls, how long, with which replies in their prompts, how many at once.
 
 A workload is a closed-loop program: a call starts when the calls it needs have answered and a place is free.
 Prompts are token ids, so that lengths are exact on every system; every call runs greedily to `max_tokens` (no
@@ -90,15 +89,13 @@ class Maker:
 
     corpus: Corpus
     encode: Encode
-    seed: int
+    rng: random.Random
     shrink: int = 1
-    rng: random.Random = field(init=False)
     problems: TokenSource = field(init=False)
     turns: TokenSource = field(init=False)
     questions: TokenSource = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
         self.problems = TokenSource(self.corpus.problems, self.encode, self.rng)
         self.turns = TokenSource(self.corpus.turns, self.encode, self.rng)
         self.questions = TokenSource(self.corpus.questions, self.encode, self.rng)
@@ -237,4 +234,4 @@ def build(
 
     Each draws from its own generator, so that choosing some changes no other.
     """
-    return [BUILDERS[name](Maker(corpus, encode, seed, shrink)) for name in names]
+    return [BUILDERS[name](Maker(corpus, encode, random.Random(f"{seed} {name}"), shrink)) for name in names]

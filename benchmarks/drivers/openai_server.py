@@ -107,7 +107,8 @@ class ServerDriver:
         self._dialect = dialect
         self._encode = encode
         self._reset_path = reset_path
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        # A connection a call: servers close kept ones after some requests or seconds, even under a new call.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(600), limits=limits)
 
     async def complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:

@@ -1,5 +1,4 @@
-"""What an adapter of a system has: a virtual environment of its own, and a server process that is surely
-ended.
+"""What adapters are made of: a virtual environment for each peer, and a server process that surely ends.
 
 Called by the adapters beside it, run.py and tests/peers. Knows no particular system.
 """
