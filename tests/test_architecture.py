@@ -35,7 +35,13 @@ ALLOWED = {
     "runtime.link": (),
     "runtime.metrics": (),
     "runtime.frontend": ("runtime.text", "runtime.link"),
-    "runtime.api": ("runtime.frontend", "runtime.link", "runtime.metrics", "runtime.text", "radix_cache.dump"),
+    "runtime.api": (
+        "runtime.frontend",
+        "runtime.link",
+        "runtime.metrics",
+        "runtime.text",
+        "radix_cache.dump",
+    ),
 }
 
 # They wire the parts and may know all of them.

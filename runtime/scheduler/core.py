@@ -316,7 +316,8 @@ class EngineCore:
 
     def _finish_score(self, sequence: Sequence) -> None:
         group, scoring = sequence.group, sequence.scoring
-        assert group is not None and scoring is not None
+        assert group is not None
+        assert scoring is not None
         sequence.first_token = time.monotonic()
         self._leave(sequence)
         group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)

@@ -2,104 +2,49 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pytest
+from engine_harness import Harness, Workload, generate, run_workload, workloads
 from hash_worker import HashWorker
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.radix_cache.cache import RadixCache
-from palmette.radix_cache.invariants import check_invariants
-from palmette.runtime.config import EngineConfig
 from palmette.runtime.messages.replies import (
-    EngineReady,
-    Failed,
     Flushed,
     Generated,
-    Reply,
-    Scored,
     TreeDump,
 )
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.messages.tokens import pack, unpack
-from palmette.runtime.scheduler.core import EngineCore
+from palmette.runtime.messages.tokens import pack
 from palmette.runtime.vocabulary import Vocabulary
 
 SIZE = 24
 VOCABULARY = Vocabulary(tuple(bytes([97 + i]) if i else b"" for i in range(SIZE)), {0: "<eos>"}, (0,))
 
 
-class Harness:
-    """An engine core on a hash worker; collects what each request was answered."""
-
-    def __init__(self, pages: int = 64, page_size: int = 4, context: int = 128, **options: Any) -> None:
-        options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
-        self.config = EngineConfig(page_size=page_size, **options)
-        self.cache = RadixCache(pages, page_size, enabled=self.config.prefix_cache)
-        slots = self.config.max_running
-        self.worker = HashWorker(pages, page_size, slots=slots, context=context, vocabulary=SIZE)
-        ready = EngineReady(
-            model="hash", context_length=context, kv_tokens=pages * page_size, page_size=page_size, threads=1,
-            dtype="none", kernels="hash", load_seconds=0.0,
-        )  # fmt: skip
-        self.core = EngineCore(self.config, self.worker, self.cache, VOCABULARY, ready)
-        self.replies: dict[str, list[Reply]] = defaultdict(list)
-
-    def step(self) -> None:
-        for reply in self.core.step():
-            self.replies[getattr(reply, "id", "")].append(reply)
-
-    def run(self, *requests: Request, limit: int = 3000) -> None:
-        for request in requests:
-            self.core.submit(request)
-        for _ in range(limit):
-            if not self.core.has_work:
-                break
-            self.step()
-        assert not self.core.has_work, "no progress"
-        assert self.cache.leases == set()
-        assert self.cache.cached_pages + self.cache.free_count == self.cache.pages, "a page leaked"
-        assert check_invariants(self.cache, []) == []
-
-    def tokens(self, request_id: str) -> list[int]:
-        return [t for r in self.replies[request_id] if isinstance(r, Generated) for t in unpack(r.tokens)]
-
-    def answer(self, request_id: str) -> Any:
-        """Everything a client sees but the figures of usage."""
-        replies = self.replies[request_id]
-        last = replies[-1]
-        if isinstance(last, Scored):
-            return last.logprobs
-        if isinstance(last, Failed):
-            return last.error.kind
-        assert isinstance(last, Generated)
-        assert last.finish is not None
-        logprobs = [p for r in replies if isinstance(r, Generated) and r.logprobs for p in r.logprobs]
-        finish = last.finish
-        return (
-            self.tokens(request_id), logprobs, finish.reason, finish.kept_tokens, finish.kept_bytes,
-            finish.matched, finish.prompt_logprobs,
-        )  # fmt: skip
+def make_hash_worker(pages: int, page_size: int, *, slots: int, context: int) -> HashWorker:
+    return HashWorker(pages, page_size, slots=slots, context=context, vocabulary=SIZE)
 
 
-def generate(name: str, prompt: list[int], **options: Any) -> Generate:
-    extra = {key: options.pop(key) for key in ("namespace", "prompt_logprobs_from", "priority") if key in options}
-    return Generate(id=name, prompt=pack(prompt), params=SamplingParams(**{"seed": 1, **options}), **extra)
+class HashHarness(Harness):
+    worker: HashWorker
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(make_hash_worker, VOCABULARY, **options)
 
 
 def alone(request: Request) -> Any:
     """The reference: one request at a time in a big pool without a cache, all of its prompt in one chunk."""
-    harness = Harness(pages=200, page_size=1, prefix_cache=False, step_tokens=1000)
+    harness = HashHarness(pages=200, page_size=1, prefix_cache=False, step_tokens=1000)
     harness.run(request)
     assert not isinstance(request, Shutdown)
     return harness.answer(request.id)
 
 
 def test_one_request() -> None:
-    harness = Harness()
+    harness = HashHarness()
     harness.run(generate("a", [1, 2, 3], max_tokens=5, ignore_eos=True))
     assert len(harness.tokens("a")) == 5
     last = harness.replies["a"][-1]
@@ -111,7 +56,7 @@ def test_one_request() -> None:
 
 
 def test_a_second_run_reuses_all_but_the_last_token() -> None:
-    harness = Harness()
+    harness = HashHarness()
     prompt = list(range(1, 12))
     harness.run(generate("a", prompt, max_tokens=3, ignore_eos=True))
     harness.run(generate("b", prompt, max_tokens=3, ignore_eos=True))
@@ -121,7 +66,7 @@ def test_a_second_run_reuses_all_but_the_last_token() -> None:
 
 
 def test_requests_with_one_prefix_compute_it_once() -> None:
-    harness = Harness(pages=200)
+    harness = HashHarness(pages=200)
     shared = [1 + i % 20 for i in range(40)]
     harness.run(*[generate(f"r{i}", [*shared, 21, i], max_tokens=2) for i in range(8)])
     computed = sum(len(plan.tokens) for plan in harness.worker.steps)
@@ -129,7 +74,7 @@ def test_requests_with_one_prefix_compute_it_once() -> None:
 
 
 def test_retraction_under_a_small_pool_keeps_every_token() -> None:
-    harness = Harness(pages=12, page_size=4)
+    harness = HashHarness(pages=12, page_size=4)
     requests = [generate(f"r{i}", [1 + i, 2, 3], max_tokens=20, ignore_eos=True) for i in range(6)]
     harness.run(*requests)
     assert harness.core.counters().retractions > 0
@@ -138,7 +83,7 @@ def test_retraction_under_a_small_pool_keeps_every_token() -> None:
 
 
 def test_score_gives_the_log_probabilities_of_prompt_tokens() -> None:
-    harness = Harness()
+    harness = HashHarness()
     score = Score(id="s", prefix=pack([1, 2, 3, 4, 5]), continuations=(pack([6, 7]), pack([8]), pack([6, 9, 10])))
     harness.run(score)
     harness.run(generate("p", [1, 2, 3, 4, 5, 6, 9, 10], max_tokens=0, prompt_logprobs_from=5))
@@ -148,7 +93,7 @@ def test_score_gives_the_log_probabilities_of_prompt_tokens() -> None:
 
 
 def test_what_can_never_fit_is_refused_with_the_arithmetic() -> None:
-    harness = Harness(pages=8, page_size=4, context=64)
+    harness = HashHarness(pages=8, page_size=4, context=64)
     harness.run(generate("long", [1] * 60, max_tokens=10), generate("big", [1] * 30, max_tokens=10),
                 generate("ok", [1] * 8, max_tokens=4), generate("rest", [1] * 8, ignore_eos=True))  # fmt: skip
     assert [harness.answer(name) for name in ("long", "big")] == ["ContextLengthExceeded", "NeverFits"]
@@ -171,7 +116,7 @@ def test_what_can_never_fit_is_refused_with_the_arithmetic() -> None:
     ],
 )
 def test_a_bad_request_fails_alone(request_: Request, kind: str) -> None:
-    harness = Harness()
+    harness = HashHarness()
     good = generate("good", [1, 2], max_tokens=3)
     harness.run(request_, good)
     assert harness.answer("x") == kind
@@ -181,7 +126,7 @@ def test_a_bad_request_fails_alone(request_: Request, kind: str) -> None:
 def test_abort_at_any_time_frees_everything_and_disturbs_nobody() -> None:
     good = generate("good", [1, 2, 3, 4, 5, 6], max_tokens=12)
     for steps in range(8):
-        harness = Harness()
+        harness = HashHarness()
         for request in (generate("bad", [1, 2, 3, 4, 5, 9] * 5, max_tokens=50, ignore_eos=True), good):
             harness.core.submit(request)
         for _ in range(steps):
@@ -192,7 +137,7 @@ def test_abort_at_any_time_frees_everything_and_disturbs_nobody() -> None:
 
 
 def test_a_step_that_fails_fails_its_requests_only() -> None:
-    harness = Harness(max_running=2)
+    harness = HashHarness(max_running=2)
     harness.worker.fail_at = {2}
     requests = [generate(f"r{i}", [1 + i] * 5, max_tokens=6, ignore_eos=True) for i in range(5)]
     harness.run(*requests)
@@ -202,7 +147,7 @@ def test_a_step_that_fails_fails_its_requests_only() -> None:
 
 
 def test_logits_that_are_not_finite_fail_one_request() -> None:
-    harness = Harness()
+    harness = HashHarness()
     harness.worker.poison = {9}
     good = generate("good", [1, 2, 3], max_tokens=4, logit_bias={9: -100.0})
     harness.run(generate("bad", [1, 2, 9], max_tokens=4), good)
@@ -211,7 +156,7 @@ def test_logits_that_are_not_finite_fail_one_request() -> None:
 
 
 def test_namespaces_share_nothing() -> None:
-    harness = Harness()
+    harness = HashHarness()
     for name, namespace in (("a", ""), ("b", "other"), ("c", "other")):
         harness.run(generate(name, [1, 2, 3, 4, 5], max_tokens=1, namespace=namespace))
     cached = [harness.replies[name][-1].finish.usage.cached_tokens for name in "abc"]  # type: ignore[union-attr]
@@ -219,7 +164,7 @@ def test_namespaces_share_nothing() -> None:
 
 
 def test_flush_and_dump() -> None:
-    harness = Harness()
+    harness = HashHarness()
     harness.run(generate("a", [1, 2, 3, 4, 5], max_tokens=1))
     harness.run(DumpTree("d"))
     dump = harness.replies["d"][0]
@@ -232,7 +177,7 @@ def test_flush_and_dump() -> None:
 
 def test_first_come_is_served_in_order_and_longest_prefix_is_not_starved() -> None:
     def order(policy: str) -> list[str]:
-        harness = Harness(pages=40, max_running=1, policy=policy)
+        harness = HashHarness(pages=40, max_running=1, policy=policy)
         harness.run(generate("warm", [1, 2, 3, 4, 5, 6, 7, 8], max_tokens=1))
         cold = generate("cold", [9, 9, 9, 9], max_tokens=1)
         warm = [generate(f"w{i}", [1, 2, 3, 4, 5, 6, 7, 8, 1 + i % 20, 1 + i // 20], max_tokens=1) for i in range(90)]
@@ -244,7 +189,7 @@ def test_first_come_is_served_in_order_and_longest_prefix_is_not_starved() -> No
 
 
 def test_shutdown_without_draining_answers_everyone() -> None:
-    harness = Harness()
+    harness = HashHarness()
     for i in range(12):
         harness.core.submit(generate(f"r{i}", [1, 2, 3], max_tokens=50, ignore_eos=True))
     harness.step()
@@ -252,67 +197,16 @@ def test_shutdown_without_draining_answers_everyone() -> None:
     assert {harness.answer(f"r{i}")[2] for i in range(12)} == {"abort"}
 
 
-@st.composite
-def workloads(draw: st.DrawFn) -> tuple[dict[str, Any], list[Request], list[int]]:
-    """Engine options, requests with shared prefixes, and after how many steps each is submitted."""
-    page_size = draw(st.sampled_from([1, 4, 16]))
-    stems = [[draw(st.integers(1, SIZE - 1)) for _ in range(draw(st.integers(1, 20)))] for _ in range(2)]
-    requests: list[Request] = []
-    for index in range(draw(st.integers(1, 9))):
-        stem = draw(st.sampled_from(stems))
-        prompt = stem[: draw(st.integers(1, len(stem)))] + draw(st.lists(st.integers(1, SIZE - 1), max_size=6))
-        if draw(st.integers(0, 3)) == 0:
-            tails = draw(st.lists(st.lists(st.integers(1, SIZE - 1), min_size=1, max_size=4), min_size=1, max_size=3))
-            requests.append(Score(id=f"r{index}", prefix=pack(prompt), continuations=tuple(map(pack, tails))))
-            continue
-        requests.append(
-            generate(
-                f"r{index}", prompt,
-                max_tokens=draw(st.integers(0, 14)),
-                min_tokens=0,
-                temperature=draw(st.sampled_from([0.0, 1.0])),
-                seed=draw(st.integers(0, 5)),
-                repetition_penalty=draw(st.sampled_from([1.0, 1.3])),
-                stop=draw(st.sampled_from([(), ("bc",), ("d",)])),
-                logprobs=draw(st.booleans()),
-                prompt_logprobs_from=draw(st.sampled_from([None, 0, 3])),
-                namespace=draw(st.sampled_from(["", "", "n"])),
-            )
-        )  # fmt: skip
-    longest = 42
-    options = {
-        "page_size": page_size,
-        "pages": -(-longest // page_size) + draw(st.integers(0, 40)),
-        "context": 64,
-        "step_tokens": draw(st.integers(1, 24)),
-        "max_running": draw(st.integers(1, 6)),
-        "policy": draw(st.sampled_from(["longest_prefix", "first_come"])),
-    }
-    return options, requests, [draw(st.integers(0, 3)) for _ in requests]
-
-
 @settings(max_examples=150, deadline=None)
-@given(workloads(), st.data())
-def test_any_program_of_requests_equals_one_at_a_time_without_cache(
-    workload: tuple[dict[str, Any], list[Request], list[int]], data: st.DataObject
-) -> None:
-    options, requests, waits = workload
-    harness = Harness(**options)
-    aborted = set()
-    for request, wait in zip(requests, waits, strict=True):
-        harness.core.submit(request)
-        for _ in range(wait):
-            harness.step()
-        if data.draw(st.integers(0, 9)) == 0 and not isinstance(request, Shutdown):
-            aborted.add(request.id)
-            harness.core.submit(Abort(request.id))
-    harness.run()
+@given(
+    workloads(SIZE, [(), ("bc",), ("d",)], [1, 4, 16]),
+    st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9),
+)
+def test_any_program_of_requests_equals_one_at_a_time_without_cache(workload: Workload, aborts: list[bool]) -> None:
+    options, requests, _ = workload
+    harness = HashHarness(**options)
+    aborted = run_workload(harness, workload, aborts[: len(requests)])
     for request in requests:
-        assert not isinstance(request, Shutdown)
+        assert isinstance(request, Generate | Score)
         if request.id not in aborted:
             assert harness.answer(request.id) == alone(request), request
-        assert sum(_final(reply) for reply in harness.replies[request.id]) == 1
-
-
-def _final(reply: Reply) -> bool:
-    return not isinstance(reply, Generated) or reply.finish is not None

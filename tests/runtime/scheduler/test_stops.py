@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,11 +47,17 @@ def test_a_stop_across_a_split_character() -> None:
     assert run([text[:4], text[4:]], strings=["é"])[0] == Stop("é", 0, b"ok ")
 
 
-@given(st.text("ab\n", max_size=30), st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=3), st.data())
-def test_any_cut_stops_at_the_first_place_where_a_string_is_complete(text: str, strings: list[str], data: st.DataObject) -> None:
+@given(
+    st.text("ab\n", max_size=30),
+    st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=3),
+    st.data(),
+)
+def test_any_cut_stops_at_the_first_place_where_a_string_is_complete(
+    text: str, strings: list[str], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(text) - 1)), max_size=8)))
     bounds = [0, *[cut for cut in cuts if cut < len(text)], len(text)]
-    pieces = [text[a:b].encode() for a, b in zip(bounds, bounds[1:], strict=False) if a < b]
+    pieces = [text[a:b].encode() for a, b in itertools.pairwise(bounds) if a < b]
     stop, count = run(pieces, strings=strings)
     seen = b"".join(pieces[:count]).decode()
     before = b"".join(pieces[: count - 1]).decode()
