@@ -6,6 +6,7 @@ parts that were appended before it, so that nodes that need no Python in between
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
@@ -47,6 +48,11 @@ class BackendBranch(Protocol):
 
 class Backend(Protocol):
     name: str
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running event loop that every verb must be awaited on."""
+        ...
 
     async def open(self, *, namespace: str = "") -> BackendBranch: ...
 

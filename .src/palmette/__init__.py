@@ -1,0 +1,142 @@
+"""Palmette: a radix-tree structured generation runtime for multi-call agent programs.
+
+    import palmette as sgl
+
+    @sgl.function
+    def qa(s, question):
+        s += sgl.user(question)
+        s += sgl.assistant(sgl.gen("answer", max_tokens=64))
+
+    sgl.set_default_backend(sgl.Runtime())
+    print(qa("What is a palmette?")["answer"])
+
+Public names are loaded at first use (PEP 562), so importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_LANG = "palmette.lang."
+_NAMES = {
+    **dict.fromkeys(
+        (
+            "gen",
+            "select",
+            "system",
+            "user",
+            "assistant",
+            "system_begin",
+            "system_end",
+            "user_begin",
+            "user_end",
+            "assistant_begin",
+            "assistant_end",
+        ),
+        _LANG + "primitives",
+    ),
+    **dict.fromkeys(
+        (
+            "token_length_normalized",
+            "greedy_token_selection",
+            "unconditional_likelihood_normalized",
+            "ChoicesMethod",
+        ),
+        _LANG + "choices",
+    ),
+    **dict.fromkeys(("set_default_backend", "flush_cache"), _LANG + "default"),
+    **dict.fromkeys(("function", "Program"), _LANG + "program"),
+    "ProgramState": _LANG + "state",
+    "StateGroup": _LANG + "branches",
+    "ProgramError": _LANG + "errors",
+    "RuntimeEndpoint": _LANG + "backends.http",
+    "ScriptedBackend": _LANG + "backends.scripted",
+    "Engine": "palmette.runtime.engine",
+    "EngineConfig": "palmette.runtime.config",
+    "SamplingParams": "palmette.runtime.messages.sampling",
+    "PalmetteError": "palmette.runtime.errors",
+}
+
+_ELSEWHERE = {
+    "image": "the models here read text only",
+    "video": "the models here read text only",
+    "gen_int": "use gen(...) and int(s['x'])",
+    "gen_string": "use gen(...)",
+    "separate_reasoning": "the text of gen holds the reasoning as the model wrote it",
+    "OpenAI": "run on Runtime() or RuntimeEndpoint(url)",
+    "Anthropic": "run on Runtime() or RuntimeEndpoint(url)",
+    "LiteLLM": "run on Runtime() or RuntimeEndpoint(url)",
+    "VertexAI": "run on Runtime() or RuntimeEndpoint(url)",
+    "Crusoe": "run on Runtime() or RuntimeEndpoint(url)",
+    "Shisa": "run on Runtime() or RuntimeEndpoint(url)",
+    "ServerArgs": "use EngineConfig",
+    "get_server_info": "read RuntimeEndpoint(url).model_info, or the server's /metrics",
+    "global_config": "give options to Engine(...), Runtime(...) or run(...)",
+}
+"""Names of the frontend whose programs run here that are not built: refused by name, never silently missing."""
+
+if TYPE_CHECKING:
+    from palmette.lang.backends.engine import Runtime as Runtime
+    from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
+    from palmette.lang.backends.scripted import ScriptedBackend as ScriptedBackend
+    from palmette.lang.branches import StateGroup as StateGroup
+    from palmette.lang.choices import ChoicesMethod as ChoicesMethod
+    from palmette.lang.choices import greedy_token_selection as greedy_token_selection
+    from palmette.lang.choices import token_length_normalized as token_length_normalized
+    from palmette.lang.choices import (
+        unconditional_likelihood_normalized as unconditional_likelihood_normalized,
+    )
+    from palmette.lang.default import flush_cache as flush_cache
+    from palmette.lang.default import set_default_backend as set_default_backend
+    from palmette.lang.errors import ProgramError as ProgramError
+    from palmette.lang.primitives import assistant as assistant
+    from palmette.lang.primitives import assistant_begin as assistant_begin
+    from palmette.lang.primitives import assistant_end as assistant_end
+    from palmette.lang.primitives import gen as gen
+    from palmette.lang.primitives import select as select
+    from palmette.lang.primitives import system as system
+    from palmette.lang.primitives import system_begin as system_begin
+    from palmette.lang.primitives import system_end as system_end
+    from palmette.lang.primitives import user as user
+    from palmette.lang.primitives import user_begin as user_begin
+    from palmette.lang.primitives import user_end as user_end
+    from palmette.lang.program import Program as Program
+    from palmette.lang.program import function as function
+    from palmette.lang.state import ProgramState as ProgramState
+    from palmette.runtime.config import EngineConfig as EngineConfig
+    from palmette.runtime.engine import Engine as Engine
+    from palmette.runtime.errors import PalmetteError as PalmetteError
+    from palmette.runtime.messages.sampling import SamplingParams as SamplingParams
+
+__all__ = sorted([*_NAMES, "Runtime"])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    value: Any
+    if name == "Runtime":
+        value = _runtime()
+    elif name in _NAMES:
+        value = getattr(importlib.import_module(_NAMES[name]), name)
+    elif name in _ELSEWHERE:
+        from palmette.runtime.errors import Unsupported
+
+        raise Unsupported(f"palmette.{name} is not here.", hint=f"Instead, {_ELSEWHERE[name]}.", param=name)
+    else:
+        raise AttributeError(f"module 'palmette' has no attribute {name!r}; its names: {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+def _runtime() -> Any:
+    """`Runtime` with its engine filled in. The language never imports the engine, so they meet here."""
+    backend = importlib.import_module(_LANG + "backends.engine").Runtime
+    engine = importlib.import_module("palmette.runtime.engine").Engine
+    return functools.wraps(backend, updated=())(functools.partial(backend, start=engine))

@@ -1,0 +1,187 @@
+"""A backend without a model: answers come from a function or a list. For tests, and for trying a program's flow.
+
+Token ids are UTF-8 bytes, so every id can be checked by eye. Honours max_tokens, stop strings and stop token ids; the
+template is `<role>…</role>`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from palmette.lang.backends.base import BackendBranch
+from palmette.lang.loop import language_loop
+from palmette.runtime.errors import BranchLost, InvalidRequest
+from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text, Tokens
+from palmette.runtime.messages.replies import Finish, FinishReason, TokenLogprob, Usage
+from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import pack, unpack
+
+Answer = str | Awaitable[str]
+Score = Callable[[str, str], float]
+
+
+class ScriptedBackend:
+    """`answers(prompt)` gives each answer; a list is used up in order of the calls. It may raise, or be a coroutine
+    function. `score(prompt, choice)` gives a choice's log-probability a token (default: the first choice is best).
+
+    `calls` records every verb with what it was given; `open_branches` counts those not closed.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        answers: Callable[[str], Answer] | Sequence[str] = (),
+        *,
+        score: Score | None = None,
+        chunk_bytes: int = 4,
+    ) -> None:
+        self._answers = answers if callable(answers) else _in_order(list(answers))
+        self.score = score
+        self.chunk_bytes = chunk_bytes
+        self.calls: list[tuple[str, Any]] = []
+        self.open_branches = 0
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return language_loop()
+
+    async def answer(self, prompt: str) -> str:
+        given = self._answers(prompt)
+        return await given if inspect.isawaitable(given) else given
+
+    async def open(self, *, namespace: str = "") -> BackendBranch:
+        self.calls.append(("open", namespace))
+        return ScriptedBranch(self, b"")
+
+    async def flush_cache(self) -> int:
+        self.calls.append(("flush_cache", None))
+        return 0
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+class ScriptedBranch:
+    def __init__(self, backend: ScriptedBackend, held: bytes) -> None:
+        self.backend = backend
+        self.held = held
+        self.lost = False
+        self.closed = False
+        backend.open_branches += 1
+
+    async def extend(self, parts: Sequence[Part]) -> str:
+        self._called("extend", list(parts))
+        return self._append(parts)
+
+    async def generate(
+        self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
+    ) -> AsyncIterator[Chunk]:
+        self._called("generate", (list(parts), params))
+        appended = self._append(parts)
+        prompt = len(self.held)
+        answer = (await self.backend.answer(self.held.decode(errors="replace"))).encode()
+        kept, reason, matched = _stopped(answer, params)
+        yield Chunk(appended=appended)
+        for start in range(0, len(kept), self.backend.chunk_bytes):
+            piece = kept[start : start + self.backend.chunk_bytes]
+            await asyncio.sleep(0)
+            self.held += piece
+            logprobs = tuple(TokenLogprob(byte, -1.0) for byte in piece) if params.logprobs else None
+            yield Chunk(text=piece.decode(errors="replace"), tokens=pack(list(piece)), logprobs=logprobs)
+        usage = Usage(prompt_tokens=prompt, completion_tokens=len(kept), computed_tokens=prompt)
+        finish = Finish(reason=reason, usage=usage, kept_tokens=len(kept), matched=matched)
+        yield Chunk(finish=finish, usage=usage)
+
+    async def score(
+        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
+    ) -> ChoiceScores:
+        self._called("score", (list(parts), tuple(choices)))
+        appended = self._append(parts)
+        prompt = self.held.decode(errors="replace")
+        tokens = tuple(tuple(choice.encode()) for choice in choices)
+        bare = tuple(
+            tuple(self._logprobs("", choices)[index] for _ in row) for index, row in enumerate(tokens)
+        )
+        return ChoiceScores(
+            tokens=tokens,
+            token_texts=tuple(tuple(chr(byte) for byte in row) for row in tokens),
+            logprobs=tuple(
+                tuple(self._logprobs(prompt, choices)[index] for _ in row) for index, row in enumerate(tokens)
+            ),
+            unconditional=bare if unconditional else None,
+            usage=Usage(prompt_tokens=len(self.held), computed_tokens=len(self.held)),
+            appended=appended,
+        )
+
+    async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
+        self._called("fork", (list(parts), count))
+        self._append(parts)
+        return [ScriptedBranch(self.backend, self.held) for _ in range(count)]
+
+    async def truncate(self, position: int) -> None:
+        self._called("truncate", position)
+        self.held = self.held[:position]
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.backend.open_branches -= 1
+            self.backend.calls.append(("close", self.held))
+
+    def _called(self, verb: str, what: Any) -> None:
+        self.backend.calls.append((verb, what))
+        if self.lost or self.closed:
+            raise BranchLost("The scripted branch is gone.", hint="Open it again.")
+
+    def _append(self, parts: Sequence[Part]) -> str:
+        added = b"".join(_part_bytes(part) for part in parts)
+        self.held += added
+        return added.decode(errors="replace")
+
+    def _logprobs(self, prompt: str, choices: Sequence[str]) -> list[float]:
+        if self.backend.score is None:
+            return [-1.0 - index for index, _ in enumerate(choices)]
+        return [self.backend.score(prompt, choice) for choice in choices]
+
+
+def _part_bytes(part: Part) -> bytes:
+    match part:
+        case Text(text):
+            return text.encode()
+        case Tokens(tokens):
+            return bytes(unpack(tokens))
+        case BeginRole(role):
+            return f"<{role}>".encode()
+        case EndRole(role):
+            return f"</{role}>".encode()
+
+
+def _stopped(answer: bytes, params: SamplingParams) -> tuple[bytes, FinishReason, str | int | None]:
+    """The answer up to the first stop, else up to max_tokens (bytes)."""
+    limit = len(answer) if params.max_tokens is None else params.max_tokens
+    ends: list[tuple[int, str | int]] = [(answer.find(stop.encode()), stop) for stop in params.stop]
+    ends += [(answer.find(bytes([stop])), stop) for stop in params.stop_token_ids if 0 <= stop < 256]
+    found = sorted((end, str(stop), stop) for end, stop in ends if 0 <= end < limit)
+    if found:
+        return answer[: found[0][0]], "stop", found[0][2]
+    if len(answer) > limit:
+        return answer[:limit], "length", None
+    return answer, "stop", None
+
+
+def _in_order(answers: list[str]) -> Callable[[str], Answer]:
+    left = iter(answers)
+
+    def next_answer(prompt: str) -> str:
+        for answer in left:
+            return answer
+        raise InvalidRequest(
+            f"The script has {len(answers)} answers, and one more was asked for (behind {prompt[-40:]!r}).",
+            hint="Give more answers, or a function.",
+        )
+
+    return next_answer

@@ -1,0 +1,89 @@
+"""A program's errors: which line of the program, which node, and why.
+
+Knows nothing of states or backends; the interpreter raises these, `caller` tells it the program's line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple
+
+from palmette.runtime.errors import PalmetteError
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+class Location(NamedTuple):
+    """A line of a program."""
+
+    filename: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        shown = (
+            os.path.relpath(self.filename)
+            if self.filename.startswith(os.getcwd() + os.sep)
+            else self.filename
+        )
+        return f"{shown}:{self.line} in {self.function}"
+
+
+def caller() -> Location:
+    """The innermost line outside this package: the program's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def raised_at(traceback: TracebackType | None) -> Location | None:
+    """The innermost line outside this package that an exception came through."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            found = Location(code.co_filename, traceback.tb_lineno, code.co_name)
+        traceback = traceback.tb_next
+    return found
+
+
+class ProgramError(PalmetteError):
+    """A node of a program failed, or the program itself raised. `cause` is what went wrong.
+
+    `where` is the program's line that wrote the node, `node` describes it (`gen('answer')`); both are in the message.
+    The same failure is raised at every line that reads what it took away, each time as a fresh exception.
+    """
+
+    def __init__(self, cause: BaseException, where: Location, node: str) -> None:
+        ours = isinstance(cause, PalmetteError)
+        reason = cause.message if isinstance(cause, PalmetteError) else f"{type(cause).__name__}: {cause}"
+        super().__init__(
+            f"{where}: {node}: {reason}",
+            hint=cause.hint if isinstance(cause, PalmetteError) else "",
+            param=cause.param if isinstance(cause, PalmetteError) else None,
+        )
+        self.cause = cause
+        self.where = where
+        self.node = node
+        self.retryable = ours and bool(getattr(cause, "retryable", False))
+        self.http_status = cause.http_status if isinstance(cause, PalmetteError) else 500
+        self.__cause__ = cause
+
+    def again(self) -> ProgramError:
+        """The same failure as a new exception, so that tracebacks of several readers don't mix."""
+        return ProgramError(self.cause, self.where, self.node)
+
+
+class UnknownVariable(KeyError):
+    """A variable that the program has not written."""
+
+    def __init__(self, name: object, known: Iterable[str]) -> None:
+        names = ", ".join(repr(known_name) for known_name in known) or "none yet"
+        super().__init__(f"The program has no variable {name!r}. Its variables: {names}.")
+
+    def __str__(self) -> str:
+        return str(self.args[0])

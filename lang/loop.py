@@ -1,0 +1,62 @@
+"""The language's event loop: one daemon thread a process, started at first use.
+
+Backends that live on a loop of their own (an engine) run there; programs written as coroutines, and backends without
+a loop, run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from palmette.runtime.errors import InvalidRequest
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def language_loop() -> asyncio.AbstractEventLoop:
+    """The process's language loop; starts its thread at first use."""
+    global _loop
+    with _lock:
+        if _loop is None or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            threading.Thread(target=_loop.run_forever, name="palmette-lang", daemon=True).start()
+        return _loop
+
+
+def refuse_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise where waiting would stop the very loop that is waited for."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if running is loop:
+        raise InvalidRequest(
+            "This line waits for a program's result on the event loop that computes it.",
+            hint="In an async program write `await s.aget('x')`, `await s.atext()` or `await s.async_()`.",
+        )
+
+
+def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on `loop` from another thread and wait for it."""
+    try:
+        refuse_on(loop)
+    except InvalidRequest:
+        work.close()
+        raise
+    return wait(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+def wait(future: Future[T]) -> T:
+    """The future's result. An interrupt (Ctrl-C) cancels it where it can be cancelled."""
+    try:
+        return future.result()
+    except KeyboardInterrupt:
+        future.cancel()
+        raise

@@ -1,0 +1,137 @@
+"""The words of the language: gen, select, and the roles. Each checks its arguments where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from palmette.lang.choices import ChoicesMethod, choices_method
+from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
+from palmette.lang.sampling import options
+from palmette.runtime.errors import InvalidRequest
+
+
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Sequence[str] | None = None,
+    stop_token_ids: Sequence[int] | None = None,
+    stop_regex: str | Sequence[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: type | str | None = None,
+    choices: Sequence[str] | None = None,
+    choices_method: ChoicesMethod | str | None = None,
+    regex: str | None = None,
+    json_schema: str | dict[str, Any] | None = None,
+    *,
+    repetition_penalty: float | None = None,
+    logit_bias: dict[int, float] | None = None,
+    seed: int | None = None,
+    ebnf: str | None = None,
+) -> Expr:
+    """Text that the model writes; `s[name]` reads it.
+
+    Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says.
+    With `choices` it is `select`. Raises InvalidRequest for a value outside its limits, Unsupported for an option
+    that is not built.
+    """
+    given = dict(locals())
+    for own in ("name", "choices", "choices_method"):
+        del given[own]
+    _check_name(name)
+    if choices is not None:
+        set_ = {option for option, value in given.items() if value is not None and option != "temperature"}
+        if set_ - {"max_tokens"}:
+            raise InvalidRequest(
+                f"gen(choices=...) scores the choices; {', '.join(sorted(set_))} has no meaning there.",
+                hint="Leave it out, or generate freely without choices.",
+                param=min(set_),
+            )
+        return select(name, choices, temperature or 0.0, choices_method)
+    return GenNode(name, options(given))
+
+
+def select(
+    name: str | None = None,
+    choices: Sequence[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: ChoicesMethod | str | None = None,
+) -> Expr:
+    """The likeliest of `choices`, appended and kept as `s[name]`.
+
+    Deterministic: nothing is sampled, so `temperature` (part of the interface) changes nothing.
+    """
+    _check_name(name)
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
+        raise InvalidRequest(f"choices={choices!r} is not a list of at least one string.", param="choices")
+    for choice in choices:
+        if not isinstance(choice, str) or not choice:
+            raise InvalidRequest(f"choices has {choice!r}, which is not a non-empty string.", param="choices")
+    if not isinstance(temperature, int | float):
+        raise InvalidRequest(f"temperature={temperature!r} is not a number.", param="temperature")
+    return SelectNode(name, tuple(choices), _choices_method(choices_method))
+
+
+_choices_method = choices_method  # the parameter of that name hides the function
+
+
+def system(expr: object = None) -> Expr:
+    """A system turn around `expr`."""
+    return turn("system", expr)
+
+
+def user(expr: object = None) -> Expr:
+    """A user turn around `expr`."""
+    return turn("user", expr)
+
+
+def assistant(expr: object = None) -> Expr:
+    """An assistant turn around `expr`."""
+    return turn("assistant", expr)
+
+
+def system_begin() -> Expr:
+    return RoleBegin("system")
+
+
+def system_end() -> Expr:
+    return RoleEnd("system")
+
+
+def user_begin() -> Expr:
+    return RoleBegin("user")
+
+
+def user_end() -> Expr:
+    return RoleEnd("user")
+
+
+def assistant_begin() -> Expr:
+    return RoleBegin("assistant")
+
+
+def assistant_end() -> Expr:
+    return RoleEnd("assistant")
+
+
+def turn(role: str, expr: object) -> ExprList:
+    """A whole turn of `role`. An empty one holds no text."""
+    inner = () if expr is None else parts_of(expr)
+    return ExprList((RoleBegin(role), *inner, RoleEnd(role)))
+
+
+def _check_name(name: object) -> None:
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InvalidRequest(f"name={name!r} is not a non-empty string.", param="name")

@@ -1,0 +1,351 @@
+"""Programs: `@function`, and running them once, in batches, streaming, from threads or coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from palmette.lang.backends.base import Backend
+from palmette.lang.default import resolve_backend
+from palmette.lang.errors import Location, raised_at
+from palmette.lang.loop import language_loop, run_on
+from palmette.lang.sampling import SAMPLING_NAMES, SamplingOptions, derive_seed, options
+from palmette.lang.state import ProgramState
+from palmette.runtime.errors import InvalidRequest, Unsupported
+
+IN_FLIGHT = 256
+"""States of one batch that are open at once; threads run program code only, so there are fewer of them."""
+
+STREAM_THREADS = 32
+_RUN_OPTIONS = frozenset({"backend", "stream", "num_threads", "progress_bar", "generator_style", "namespace"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One run: arguments that fit the program's signature, the backend and the sampling defaults."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    backend: Backend
+    sampling: SamplingOptions
+    namespace: str
+
+    def state(self) -> ProgramState:
+        return ProgramState(self.backend, self.sampling, namespace=self.namespace)
+
+
+class Program:
+    """A function of a state, made by `@function`. Calling it is `run`.
+
+    `run` and `run_batch` take the program's own arguments, and sampling options (`temperature`, `max_new_tokens`,
+    `stop`, …) that hold for every gen that doesn't set its own.
+    """
+
+    def __init__(self, func: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> None:
+        self.func = func
+        self.bound = dict(bound or {})
+        self.is_async = inspect.iscoroutinefunction(func)
+        self._signature = inspect.signature(func)
+        functools.update_wrapper(self, func)
+        parameters = list(self._signature.parameters.values())
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if not parameters or parameters[0].kind not in positional:
+            raise InvalidRequest(
+                f"{self.name} takes no state.",
+                hint="A program's first parameter is its state: def f(s, ...).",
+            )
+        for parameter in parameters[1:]:
+            if parameter.name in _RUN_OPTIONS | SAMPLING_NAMES:
+                raise InvalidRequest(
+                    f"{self.name} has a parameter {parameter.name!r}, which is an option of run.",
+                    hint="Rename the parameter.",
+                    param=parameter.name,
+                )
+        self.arg_names = [parameter.name for parameter in parameters[1:]]
+
+    @property
+    def name(self) -> str:
+        return getattr(self.func, "__name__", repr(self.func))
+
+    def bind(self, **kwargs: Any) -> Program:
+        """The same program with some arguments given."""
+        for name in kwargs:
+            if name not in self.arg_names:
+                raise InvalidRequest(f"{self.name} has no parameter {name!r} to bind.", param=name)
+        return Program(self.func, {**self.bound, **kwargs})
+
+    def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
+        return self.run(*args, **kwargs)
+
+    def run(
+        self, *args: Any, backend: Any = None, stream: bool = False, namespace: str = "", **kwargs: Any
+    ) -> ProgramState:
+        """Run the program's body here and give its state; what it generates may still be on its way, and reading
+        waits for it. With `stream` the body runs in a thread and the state comes at once.
+
+        Raises what the body raises, TypeError for arguments that don't fit.
+        """
+        call = self._call(args, kwargs, backend, namespace)
+        state = call.state()
+        if stream:
+            state.body_runs_elsewhere()
+            if self.is_async:
+                asyncio.run_coroutine_threadsafe(self._abody(state, call, quiet=True), language_loop())
+            else:
+                _stream_threads().submit(self._body, state, call, quiet=True)
+        elif self.is_async:
+            run_on(language_loop(), self._abody(state, call))
+        else:
+            self._body(state, call)
+        return state
+
+    async def arun(
+        self, *args: Any, backend: Any = None, stream: bool = False, namespace: str = "", **kwargs: Any
+    ) -> ProgramState:
+        """`run` for coroutines: the state comes complete (with `stream`, at once). A coroutine program runs on the
+        caller's loop, another one in a thread. Raises what the body raises; a failed node raises where it is read."""
+        call = self._call(args, kwargs, backend, namespace)
+        state = call.state()
+        if stream:
+            state.body_runs_elsewhere()
+            if self.is_async:
+                task = asyncio.ensure_future(self._abody(state, call, quiet=True))
+                state.keep(task)
+            else:
+                _stream_threads().submit(self._body, state, call, quiet=True)
+            return state
+        if self.is_async:
+            await self._abody(state, call)
+        else:
+            await asyncio.to_thread(self._body, state, call)
+        await state.await_done()
+        return state
+
+    def run_batch(
+        self,
+        batch: Sequence[Mapping[str, Any] | Sequence[Any]],
+        *,
+        backend: Any = None,
+        num_threads: int | Literal["auto"] = "auto",
+        progress_bar: bool = False,
+        generator_style: bool = False,
+        namespace: str = "",
+        **kwargs: Any,
+    ) -> Any:
+        """Run the program once for each item (its arguments, as a mapping or a sequence); states in order.
+
+        An item that fails fails alone: reading its state raises, `state.error()` says why. `num_threads` bounds the
+        threads that run program code. With `generator_style`, an iterator that gives each state when it is done.
+        """
+        calls = self._calls(batch, kwargs, backend, namespace)
+        threads = _thread_count(num_threads, len(calls))
+        states = [call.state() for call in calls]
+        results = self._batch(states, calls, threads, progress_bar)
+        return results if generator_style else list(results)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        raise Unsupported(
+            f"{self.name}.trace(...) is not built yet.", hint="Run the program; it needs no tracing."
+        )
+
+    def compile(self, *args: Any, **kwargs: Any) -> Any:
+        raise Unsupported(f"{self.name}.compile(...) is not built yet.", hint="Run the program as it is.")
+
+    def cache(self, *args: Any, **kwargs: Any) -> Any:
+        raise Unsupported(
+            f"{self.name}.cache(...) is not here.",
+            hint="Leave it out: shared prefixes are kept without asking.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<palmette program {self.name}({', '.join(self.arg_names)})>"
+
+    # Inside
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: Any, namespace: str) -> _Call:
+        sampling = options({name: value for name, value in kwargs.items() if name in SAMPLING_NAMES})
+        own = self.bound | {name: value for name, value in kwargs.items() if name not in SAMPLING_NAMES}
+        try:
+            self._signature.bind(None, *args, **own)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from None
+        return _Call(args, own, resolve_backend(backend), sampling, namespace)
+
+    def _calls(
+        self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str
+    ) -> list[_Call]:
+        unknown = sorted(set(kwargs) - SAMPLING_NAMES)
+        if unknown:
+            raise TypeError(f"run_batch() got an unexpected keyword argument {unknown[0]!r}")
+        backend = resolve_backend(backend)
+        calls = []
+        for index, item in enumerate(batch):
+            if isinstance(item, Mapping):
+                args, own = (), dict(item)
+            elif isinstance(item, Sequence) and not isinstance(item, str):
+                args, own = tuple(item), {}
+            else:
+                raise InvalidRequest(
+                    f"Batch item {index} is {item!r}.",
+                    hint="Give a dict of arguments, or a list of them in order.",
+                )
+            sampling = dict(kwargs)
+            if sampling.get("seed") is not None:
+                sampling["seed"] = derive_seed(sampling["seed"], index)
+            try:
+                calls.append(self._call(args, own | sampling, backend, namespace))
+            except TypeError as error:
+                raise TypeError(f"batch item {index}: {error}") from None
+        return calls
+
+    def _body(self, state: ProgramState, call: _Call, *, quiet: bool = False) -> None:
+        """The program in this thread. `quiet`: its exception is kept in the state instead of raised."""
+        state.body_is_here()
+        try:
+            state.ret_value = self.func(state, *call.args, **call.kwargs)
+        except BaseException as cause:
+            self._failed(state, cause)
+            if quiet and isinstance(cause, Exception):
+                return
+            raise
+        state.finish()
+
+    async def _abody(self, state: ProgramState, call: _Call, *, quiet: bool = False) -> None:
+        state.body_is_here()
+        try:
+            state.ret_value = await self.func(state, *call.args, **call.kwargs)
+        except BaseException as cause:
+            self._failed(state, cause)
+            if quiet and isinstance(cause, Exception):
+                return
+            raise
+        state.finish()
+
+    def _failed(self, state: ProgramState, cause: BaseException) -> None:
+        code = self.func.__code__ if hasattr(self.func, "__code__") else None
+        start = (
+            Location(code.co_filename, code.co_firstlineno, self.name)
+            if code
+            else Location("?", 0, self.name)
+        )
+        state.abandon(cause, raised_at(cause.__traceback__) or start, "the program raised")
+
+    def _batch(
+        self, states: list[ProgramState], calls: list[_Call], threads: int, progress_bar: bool
+    ) -> Iterator[ProgramState]:
+        progress = _Progress(self.name, len(states)) if progress_bar else None
+        run = self._batch_on_loop if self.is_async else self._batch_in_threads
+        finished = False
+        with progress.display if progress is not None else nullcontext():
+            for state in states:
+                if progress is not None:
+                    state.on_done(progress.advance)
+            stop = run(states, calls, threads)
+            try:
+                for state in states:
+                    state.wait_done()
+                    yield state
+                finished = True
+            finally:
+                if not finished:  # interrupted, or the iterator was dropped
+                    cause = KeyboardInterrupt("the batch was stopped")
+                    for state in states:
+                        state.abandon(cause, Location("?", 0, self.name), "run_batch")
+                stop()
+
+    def _batch_in_threads(
+        self, states: list[ProgramState], calls: list[_Call], threads: int
+    ) -> Callable[[], None]:
+        room = threading.Semaphore(max(threads, IN_FLIGHT))
+
+        def work(state: ProgramState, call: _Call) -> None:
+            room.acquire()
+            state.on_done(room.release)
+            self._body(state, call, quiet=True)
+
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="palmette-program")
+        for state, call in zip(states, calls, strict=True):
+            pool.submit(work, state, call)
+        return functools.partial(pool.shutdown, wait=False, cancel_futures=True)
+
+    def _batch_on_loop(
+        self, states: list[ProgramState], calls: list[_Call], threads: int
+    ) -> Callable[[], None]:
+        async def one(room: asyncio.Semaphore, state: ProgramState, call: _Call) -> None:
+            async with room:
+                await self._abody(state, call, quiet=True)
+                await state.await_done()
+
+        async def every() -> None:
+            room = asyncio.Semaphore(threads)
+            await asyncio.gather(*(one(room, state, call) for state, call in zip(states, calls, strict=True)))
+
+        running: Future[None] = asyncio.run_coroutine_threadsafe(every(), language_loop())
+
+        def stop() -> None:
+            running.cancel()
+
+        return stop
+
+
+class _Progress:
+    """A bar that counts finished programs; advanced from any thread."""
+
+    def __init__(self, name: str, total: int) -> None:
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            transient=False,
+        )
+        self.display: AbstractContextManager[Any] = progress
+        self._progress = progress
+        self._task = progress.add_task(name, total=total)
+
+    def advance(self) -> None:
+        self._progress.advance(self._task)
+
+
+@overload
+def function(func: Callable[..., Any]) -> Program: ...
+
+
+@overload
+def function(*, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+
+
+def function(func: Callable[..., Any] | None = None, *, num_api_spec_tokens: int | None = None) -> Any:
+    """Make a program of a function whose first parameter is the state. `async def` functions may be programs too."""
+    if num_api_spec_tokens is not None:
+        raise Unsupported(
+            f"num_api_spec_tokens={num_api_spec_tokens!r} is not built yet.",
+            hint="Leave it out: it is for APIs that bill by call, and a local engine doesn't.",
+            param="num_api_spec_tokens",
+        )
+    return Program(func) if func is not None else Program
+
+
+def _thread_count(num_threads: int | str, items: int) -> int:
+    if num_threads == "auto":
+        num_threads = max(64, 8 * (os.cpu_count() or 1))
+    if not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1:
+        raise InvalidRequest(
+            f"num_threads={num_threads!r} is not a whole number of 1 or more, or 'auto'.", param="num_threads"
+        )
+    return max(1, min(num_threads, items))
+
+
+@functools.cache
+def _stream_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="palmette-stream")

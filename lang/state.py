@@ -1,0 +1,470 @@
+"""The state `s` that a program writes to and reads from: a thin face over one interpreter.
+
+Writing (`s += …`) never waits; reading (`s["x"]`, `s.text()`) waits for the nodes before it. In async programs the
+reading verbs have awaitable twins: `aget`, `atext`, `amessages`, `async_` (for `sync`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from palmette.lang.backends.base import Backend
+from palmette.lang.branches import StateGroup, check_fork, group
+from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
+from palmette.lang.instructions import (
+    Barrier,
+    Concatenate,
+    End,
+    Fork,
+    Generation,
+    Node,
+    ScopeBegin,
+    ScopeEnd,
+    Selection,
+)
+from palmette.lang.interpreter import Interpreter
+from palmette.lang.loop import refuse_on
+from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
+from palmette.lang.primitives import turn
+from palmette.lang.sampling import SamplingOptions, derive_seed, resolve
+from palmette.lang.usage import ProgramUsage
+from palmette.lang.variables import Scope, Variable, started_future
+from palmette.runtime.errors import InvalidRequest
+
+
+class ProgramState:
+    """What a program has appended, and its variables. Made by running a program, never directly.
+
+    Reading raises ProgramError where the node that should have written failed; UnknownVariable (a KeyError) where
+    nothing wrote it. What was written before a failure stays readable.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        sampling: SamplingOptions,
+        *,
+        namespace: str = "",
+        parent: ProgramState | None = None,
+    ) -> None:
+        self.ret_value: Any = None
+        self._sampling = sampling
+        self._backend = backend
+        inherited: Iterable[Variable] = parent._scope if parent is not None else ()
+        self._scope: Scope = Scope(inherited)
+        self._interpreter = Interpreter(
+            backend, self._scope, namespace=namespace, waits_for_fork=parent is not None
+        )
+        self._namespace = namespace
+        self._children: list[ProgramState] = []
+        self._copied_in: StateGroup | None = None
+        self._forks = 0
+        self._role: str | None = parent._role if parent is not None else None
+        self._over: str | None = None  # why nothing can be appended any more
+        self._task: object = None
+        self._body: object = None  # the thread or task that runs the program, where it is not the caller's
+
+    # Writing
+
+    def __iadd__(self, other: object) -> ProgramState:
+        self._append(parts_of(other), caller())
+        return self
+
+    def system(self, expr: object = None) -> Any:
+        """A system turn: `s.system("…")` appends it, `with s.system():` opens and closes it around a block."""
+        return self._turn("system", expr)
+
+    def user(self, expr: object = None) -> Any:
+        return self._turn("user", expr)
+
+    def assistant(self, expr: object = None) -> Any:
+        return self._turn("assistant", expr)
+
+    def _turn(self, role: str, expr: object) -> Any:
+        if expr is None:
+            return _Turn(self, role)
+        self._append(turn(role, expr).items, caller())
+        return ExprList()  # so that `s += s.user(…)` appends it once
+
+    def var_scope(self, name: str) -> _VarScope:
+        """`with s.var_scope("x"):` keeps all text appended in the block as `s["x"]`."""
+        return _VarScope(self, name)
+
+    def set_var(self, name: str, value: Any) -> None:
+        self._check_writable(caller())
+        self._scope.declare(name).fill(value)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.set_var(name, value)
+
+    # Reading
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get_var(name)
+
+    def get_var(self, name: str) -> Any:
+        """The variable's value; waits for it."""
+        return self._variable(name).read()
+
+    async def aget(self, name: str) -> Any:
+        variable = await self._scope.afind(name, wait=self._written_elsewhere())
+        return await variable.aread()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._scope
+
+    def variables(self) -> list[str]:
+        """The names written so far (values may still be on their way)."""
+        return self._scope.names()
+
+    def get_meta_info(self, name: str) -> dict[str, Any]:
+        """About the gen or select that wrote `name`: id, finish_reason, token counts, log-probabilities asked for."""
+        variable = self._variable(name)
+        variable.read()
+        return self._meta(variable)
+
+    async def aget_meta_info(self, name: str) -> dict[str, Any]:
+        variable = await self._scope.afind(name, wait=self._written_elsewhere())
+        await variable.aread()
+        return self._meta(variable)
+
+    def text(self, *, partial: bool = False) -> str:
+        """Everything appended so far, template text included. `partial`: after a failure, what there is."""
+        if not (partial and self.error()):
+            self._wait(text=True)
+        return "".join(self._interpreter.transcript.pieces)
+
+    async def atext(self) -> str:
+        await self._await(text=True)
+        return "".join(self._interpreter.transcript.pieces)
+
+    def messages(self, *, partial: bool = False) -> list[dict[str, str]]:
+        """The turns so far as {"role", "content"}."""
+        if not (partial and self.error()):
+            self._wait()
+        return self._interpreter.transcript.all_messages()
+
+    async def amessages(self) -> list[dict[str, str]]:
+        await self._await()
+        return self._interpreter.transcript.all_messages()
+
+    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
+        """The text as it grows: of one variable, or of the whole state."""
+        if var_name is None:
+            for piece in self._interpreter.stream:
+                yield piece.text
+            return
+        variable = self._variable(var_name)
+        for piece in variable.stream:
+            if piece.text:
+                yield piece.text
+
+    async def text_async_iter(
+        self, var_name: str | None = None, return_meta_data: bool = False
+    ) -> AsyncIterator[Any]:
+        """As text_iter; with `return_meta_data` (for a variable) pairs of text and meta info."""
+        if return_meta_data and var_name is None:
+            raise InvalidRequest(
+                "return_meta_data=True needs a variable.", hint="Give var_name.", param="var_name"
+            )
+        if var_name is None:
+            async for piece in self._interpreter.stream:
+                yield piece.text
+            return
+        variable = await self._scope.afind(var_name, wait=self._written_elsewhere())
+        async for piece in variable.stream:
+            if return_meta_data:
+                yield piece.text, piece.meta
+            elif piece.text:
+                yield piece.text
+
+    def sync(self) -> None:
+        """Wait for every node so far. Raises where one failed."""
+        self._wait()
+
+    async def async_(self) -> None:
+        """`sync` for async programs."""
+        await self._await()
+
+    def error(self) -> ProgramError | None:
+        """Wait, and give the failure, if any, instead of raising it."""
+        try:
+            self._wait()
+        except ProgramError as error:
+            return error
+        return None
+
+    def usage(self) -> ProgramUsage:
+        """Token counts of every call so far, forks included."""
+        total = ProgramUsage.of(self._interpreter.usages)
+        for child in self._children:
+            total += child.usage()
+        return total
+
+    # Forks
+
+    def fork(self, size: int = 1, position_ids_offset: list[int] | None = None) -> StateGroup:
+        """`size` states that start from here and go on side by side. They share what was computed so far."""
+        where = caller()
+        check_fork(size, position_ids_offset)
+        self._check_writable(where)
+        self._forks += 1
+        children = [
+            ProgramState(
+                self._backend, self._seeded(self._forks, index), namespace=self._namespace, parent=self
+            )
+            for index in range(size)
+        ]
+        self._children += children
+        self._interpreter.submit([Fork(tuple(child._interpreter for child in children))], where)
+        return group(children, self)
+
+    def copy(self, position_ids_offset: list[int] | None = None) -> ProgramState:
+        """A single fork. As a context manager (`with s.copy() as c:`) it is joined at the end of the block."""
+        forks = self.fork(1, position_ids_offset)
+        copied: ProgramState = forks[0]
+        copied._copied_in = forks
+        return copied
+
+    def gather(self, children: list[ProgramState]) -> None:
+        """Each variable new in `children` becomes a list of their values here (`join`'s first mode)."""
+        self._check_writable(caller())
+        names: dict[str, list[Variable]] = {}
+        for child in children:
+            for variable in child._scope:
+                if variable.name not in self._scope:
+                    names.setdefault(variable.name, []).append(variable)
+        for name, variables in names.items():
+            _collect(self._scope.declare(name), variables)
+
+    def concatenate(self, children: list[ProgramState]) -> None:
+        """What `children` appended since their fork is appended here, one behind the other."""
+        self._submit([Concatenate(tuple(child._interpreter for child in children))], caller())
+
+    # The program's life
+
+    def finish(self, why: str = "the program has ended") -> None:
+        """Nothing more is appended; the branch is released once everything before is done. Idempotent."""
+        if self._over is not None:
+            return
+        self._over = why
+        for child in self._children:
+            child.finish()
+        if self._interpreter.failure is None:
+            self._submit_ended()
+        self._scope.seal()
+
+    def abandon(self, cause: BaseException, where: Location, node: str) -> None:
+        """The program raised: abort what runs, fail who waits."""
+        self._over = self._over or "the program has failed"
+        error = cause if isinstance(cause, ProgramError) else ProgramError(cause, where, node)
+        for child in self._children:
+            child.abandon(error, where, node)
+        self._interpreter.fail(error)
+
+    def body_runs_elsewhere(self) -> None:
+        """Readers may now wait for variables that the program has not declared yet."""
+        self._scope.sealed = False
+
+    def body_is_here(self) -> None:
+        self._body = _whoami()
+
+    def keep(self, task: object) -> None:
+        """Hold the task that runs the body (event loops hold them weakly)."""
+        self._task = task
+
+    def on_done(self, callback: Any) -> None:
+        """Call back (on the loop's thread) when the state is over, failed or not."""
+        self._interpreter.done.add_done_callback(lambda _: callback())
+
+    def wait_done(self) -> None:
+        """Wait until the state is over, failed or not; never raises its failure."""
+        self._interpreter.done.exception()
+
+    async def await_done(self) -> None:
+        try:
+            await asyncio.wrap_future(self._interpreter.done)
+        except ProgramError:
+            return  # reading raises it
+
+    def __enter__(self) -> ProgramState:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._copied_in is not None and error is None:
+            self._copied_in.join()
+        self.finish()
+
+    def __repr__(self) -> str:
+        return f"<ProgramState variables={self.variables()!r}{' over' if self._over else ''}>"
+
+    # Inside
+
+    def _append(self, items: tuple[Expr, ...], where: Location) -> None:
+        """Settle `items` in the program's thread (parameters checked, variables declared) and hand them on."""
+        self._check_writable(where)
+        nodes: list[Node] = []
+        for item in items:
+            if isinstance(item, GenNode):
+                try:
+                    params = resolve(self._sampling, item.sampling)
+                except InvalidRequest as cause:
+                    raise ProgramError(cause, where, str(item)) from cause
+                nodes.append(Generation(item, params, self._declare(item.name)))
+            elif isinstance(item, SelectNode):
+                nodes.append(Selection(item, self._declare(item.name)))
+            elif isinstance(item, RoleBegin | RoleEnd):
+                self._check_role(item, where)
+                nodes.append(item)
+            else:
+                assert isinstance(item, TextNode), item
+                nodes.append(item)
+        if nodes:
+            self._submit(nodes, where)
+
+    def _submit(self, nodes: list[Node], where: Location) -> None:
+        self._interpreter.submit(nodes, where)
+
+    def _submit_ended(self) -> None:
+        try:
+            self._interpreter.submit([End()], caller())
+        except ProgramError:
+            return  # failed meanwhile; its readers know
+
+    def _declare(self, name: str | None) -> Variable | None:
+        return self._scope.declare(name) if name is not None else None
+
+    def _check_writable(self, where: Location) -> None:
+        failure = self._interpreter.failure
+        if failure is not None:
+            raise failure.again() from failure.cause
+        if self._over is not None:
+            raise ProgramError(
+                InvalidRequest(
+                    f"nothing can be appended: {self._over}.", hint="Append before, or fork again."
+                ),
+                where,
+                "append",
+            )
+
+    def _check_role(self, item: RoleBegin | RoleEnd, where: Location) -> None:
+        opens = isinstance(item, RoleBegin)
+        if opens and self._role is not None:
+            problem = f"a {item.role} turn begins inside a {self._role} turn."
+        elif not opens and self._role != item.role:
+            inside = f"inside a {self._role} turn" if self._role else "outside any turn"
+            problem = f"a {item.role} turn ends {inside}."
+        else:
+            self._role = item.role if opens else None
+            return
+        raise ProgramError(
+            InvalidRequest(problem, hint="Turns don't nest; close each before the next."), where, str(item)
+        )
+
+    def _seeded(self, *path: int) -> SamplingOptions:
+        seed = self._sampling.get("seed")
+        return self._sampling if seed is None else {**self._sampling, "seed": derive_seed(seed, *path)}
+
+    def _written_elsewhere(self) -> bool:
+        return not self._scope.sealed and self._body != _whoami()
+
+    def _variable(self, name: str) -> Variable:
+        refuse_on(self._interpreter.loop)
+        return self._scope.find(name, wait=self._written_elsewhere())
+
+    def _meta(self, variable: Variable) -> dict[str, Any]:
+        if variable.meta is None:
+            with_meta = [known.name for known in self._scope if known.meta is not None]
+            raise UnknownVariable(f"{variable.name} (by gen or select)", with_meta)
+        return variable.meta
+
+    def _settled(self, text: bool) -> Any:
+        """The future that says every node so far is done."""
+        if self._over is not None or self._written_elsewhere():
+            return self._interpreter.done
+        barrier = Barrier(started_future(), text)
+        self._submit([barrier], caller())
+        return barrier.reached
+
+    def _wait(self, *, text: bool = False) -> None:
+        refuse_on(self._interpreter.loop)
+        try:
+            self._settled(text).result()
+        except ProgramError as error:
+            raise error.again() from error.cause
+
+    async def _await(self, *, text: bool = False) -> None:
+        try:
+            await asyncio.wrap_future(self._settled(text))
+        except ProgramError as error:
+            raise error.again() from error.cause
+
+
+class _Turn:
+    """A role around a block."""
+
+    def __init__(self, state: ProgramState, role: str) -> None:
+        self._state = state
+        self._role = role
+
+    def __enter__(self) -> ProgramState:
+        self._state._append((RoleBegin(self._role),), caller())
+        return self._state
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is None:
+            self._state._append((RoleEnd(self._role),), caller())
+
+
+class _VarScope:
+    """A block whose text becomes a variable."""
+
+    def __init__(self, state: ProgramState, name: str) -> None:
+        self._state = state
+        self._name = name
+
+    def __enter__(self) -> ProgramState:
+        where = caller()
+        self._state._check_writable(where)
+        self._variable = self._state._scope.declare(self._name)
+        self._state._submit([ScopeBegin(self._variable)], where)
+        return self._state
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is None:
+            self._state._submit([ScopeEnd(self._variable)], caller())
+
+
+def _whoami() -> object:
+    """The running task, or else the thread."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task if task is not None else threading.get_ident()
+
+
+def _collect(target: Variable, sources: list[Variable]) -> None:
+    """Fill `target` with the list of the sources' values once all are there."""
+    lock = threading.Lock()
+    missing = len(sources)
+
+    def arrived(_: object) -> None:
+        nonlocal missing
+        with lock:
+            missing -= 1
+            if missing:
+                return
+        for source in sources:
+            error = source.future.exception()
+            if isinstance(error, ProgramError):
+                target.fail(error)
+                return
+        target.fill([source.future.result() for source in sources])
+
+    for source in sources:
+        source.future.add_done_callback(arrived)

@@ -1,0 +1,126 @@
+"""The variables of a state: declared in the program's thread when a node is written, filled on the loop later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from palmette.lang.errors import ProgramError, UnknownVariable
+from palmette.lang.streams import Signal, TextStream
+
+
+def started_future() -> Future[Any]:
+    """A future that a reader who gives up (a cancelled task) can't cancel for the others."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+class Variable:
+    """A value to come. `future` gives it or the failure that took it away; `stream` its text as it grows."""
+
+    __slots__ = ("future", "meta", "name", "stream")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.future = started_future()
+        self.meta: dict[str, Any] | None = None  # complete when `future` is done
+        self.stream = TextStream()
+
+    def fill(self, value: Any, meta: dict[str, Any] | None = None) -> None:
+        if not self.future.done():
+            self.meta = meta
+            self.stream.end()
+            self.future.set_result(value)
+
+    def fail(self, error: ProgramError) -> None:
+        if not self.future.done():
+            self.stream.end(error)
+            self.future.set_exception(error)
+
+    def read(self) -> Any:
+        """Wait in this thread. Raises the failure anew for each reader."""
+        try:
+            return self.future.result()
+        except ProgramError as error:
+            raise error.again() from error.cause
+
+    async def aread(self) -> Any:
+        try:
+            return await asyncio.wrap_future(self.future)
+        except ProgramError as error:
+            raise error.again() from error.cause
+
+
+class Scope:
+    """Variables by name. While a program's body runs elsewhere (`stream=True`), a reader may come before the writer:
+    it waits until the variable is declared or the scope is sealed."""
+
+    def __init__(self, inherited: Iterable[Variable] = ()) -> None:
+        self._signal = Signal()
+        self._by_name = {variable.name: variable for variable in inherited}
+        self._own: list[Variable] = []
+        self._failure: ProgramError | None = None
+        self.sealed = True  # nobody but the reader itself can declare more
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(list(self._by_name.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def names(self) -> list[str]:
+        return list(self._by_name)
+
+    def declare(self, name: str) -> Variable:
+        variable = Variable(name)
+        with self._signal.lock:
+            self._by_name[name] = variable
+            self._own.append(variable)
+            if self._failure is not None:
+                variable.fail(self._failure)
+            self._signal.notify()
+        return variable
+
+    def seal(self) -> None:
+        with self._signal.lock:
+            self.sealed = True
+            self._signal.notify()
+
+    def fail(self, error: ProgramError) -> None:
+        """Fail what this scope declared and has not got; what it inherited belongs to another."""
+        with self._signal.lock:
+            self._failure = self._failure or error
+            for variable in self._own:
+                variable.fail(error)
+        self.seal()
+
+    def find(self, name: str, *, wait: bool) -> Variable:
+        """The variable, or UnknownVariable; where the program failed before it was written, that failure."""
+        while True:
+            found, waiter = self._look(name, wait)
+            if found is not None:
+                return found
+            assert waiter is not None
+            waiter.result()
+
+    async def afind(self, name: str, *, wait: bool) -> Variable:
+        while True:
+            found, waiter = self._look(name, wait)
+            if found is not None:
+                return found
+            assert waiter is not None
+            await asyncio.wrap_future(waiter)
+
+    def _look(self, name: str, wait: bool) -> tuple[Variable | None, Future[None] | None]:
+        with self._signal.lock:
+            variable = self._by_name.get(name)
+            if variable is not None:
+                return variable, None
+            if self._failure is not None:
+                raise self._failure.again() from self._failure.cause
+            if self.sealed or not wait:
+                raise UnknownVariable(name, self._by_name)
+            return None, self._signal.waiter()
