@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from palmette.runtime.errors import InvalidRequest
+
 
 class Vocabulary(msgspec.Struct, frozen=True):
     """`pieces[id]` are the bytes that token `id` adds to a text; special (control) tokens have b"".
@@ -27,3 +29,19 @@ class Vocabulary(msgspec.Struct, frozen=True):
         """The bytes of `tokens`, special tokens left out."""
         pieces = self.pieces
         return b"".join([pieces[token] for token in tokens])
+
+    def piece(self, token: int, *, skip_special: bool = True) -> bytes:
+        """The bytes of one token; those of a special token's written form where it isn't to be skipped."""
+        if not 0 <= token < len(self.pieces):
+            raise InvalidRequest(
+                f"Token {token!r} is not in the vocabulary, which has ids 0 to {len(self.pieces) - 1}.",
+                hint="Use ids that this model's tokenizer gave.",
+            )
+        if not skip_special and token in self.special_pieces:
+            return self.special_pieces[token].encode()
+        return self.pieces[token]
+
+    def padded(self, size: int) -> Vocabulary:
+        """The same with empty pieces up to `size` ids: some models have more embeddings than tokens."""
+        missing = size - len(self.pieces)
+        return self if missing <= 0 else msgspec.structs.replace(self, pieces=self.pieces + (b"",) * missing)
