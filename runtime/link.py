@@ -105,9 +105,7 @@ class OpenRequests:
 
 
 def closed_error() -> Aborted:
-    return Aborted(
-        "The engine was closed while the request was open.", hint="Start an engine and send it again."
-    )
+    return Aborted("The engine was closed while the request was open.", hint="Start an engine and send it again.")
 
 
 class LocalLink:

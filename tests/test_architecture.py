@@ -34,7 +34,7 @@ ALLOWED = {
     "runtime.scheduler": ("radix_cache",),
     "runtime.link": (),
     "runtime.metrics": (),
-    "runtime.frontend": ("runtime.text", "runtime.link"),
+    "runtime.frontend": ("runtime.text", "runtime.link", "runtime.metrics"),
     "runtime.api": (
         "runtime.frontend",
         "runtime.link",

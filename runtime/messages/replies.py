@@ -139,7 +139,19 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     load_seconds: float
 
 
-Reply = Generated | Scored | Failed | Flushed | TreeDump | Heartbeat | EngineReady
+class EngineProgress(msgspec.Struct, frozen=True, tag=True):
+    """What an engine process does before it is ready, for a person to read."""
+
+    text: str
+
+
+class EngineFailed(msgspec.Struct, frozen=True, tag=True):
+    """The engine process can't start, and ends; trying again gives the same."""
+
+    error: ErrorInfo
+
+
+Reply = Generated | Scored | Failed | Flushed | TreeDump | Heartbeat | EngineReady | EngineProgress | EngineFailed
 
 
 class ReplyBatch(msgspec.Struct, frozen=True):

@@ -1,0 +1,187 @@
+"""Branches over HTTP: the verbs of lang's backend, for programs that run in another process.
+
+A branch that nobody uses for a while is closed (memory is not given away for ever); what is unknown answers
+BranchLost, and the language reopens it from its history.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import ORJSONResponse
+
+from palmette.runtime.api.bodies import parse, read
+from palmette.runtime.api.errors import event_error
+from palmette.runtime.api.schemas_native import (
+    BranchForkBody,
+    BranchGenerateBody,
+    BranchScoreBody,
+    OpenBranchBody,
+    PartsBody,
+    SamplingObject,
+    TruncateBody,
+)
+from palmette.runtime.api.streams import DONE, EventStream, event, unless_gone
+from palmette.runtime.api.surface import Surface
+from palmette.runtime.errors import BranchLost, InvalidRequest, Overloaded
+from palmette.runtime.frontend import Branch, Frontend
+from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text, Tokens
+from palmette.runtime.messages.tokens import pack, unpack
+
+IDLE_SECONDS = 1800.0
+MOST_BRANCHES = 10_000
+
+
+class BranchTable:
+    """The open branches by id, the least recently used first. Idle ones are closed after `idle_seconds`."""
+
+    def __init__(self, *, idle_seconds: float = IDLE_SECONDS, limit: int = MOST_BRANCHES) -> None:
+        self._idle_seconds = idle_seconds
+        self._limit = limit
+        self._branches: OrderedDict[str, tuple[Branch, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._branches)
+
+    async def add(self, branch: Branch) -> str:
+        """Keep `branch`; returns its id. At the limit the longest idle one makes room. Raises Overloaded."""
+        await self.expire()
+        if len(self._branches) >= self._limit and not await self._close_first_idle(0.0):
+            raise Overloaded(f"{self._limit} branches are open and at work.", hint="Close some, or try again soon.")
+        branch_id = f"branch-{uuid.uuid4().hex}"
+        self._branches[branch_id] = (branch, time.monotonic())
+        return branch_id
+
+    def get(self, branch_id: str) -> Branch:
+        """The branch, marked as used. Raises BranchLost."""
+        found = self._branches.pop(branch_id, None)
+        if found is None:
+            raise BranchLost(
+                f"Branch {branch_id!r} is not known here: it was closed, it expired, or the server restarted.",
+                hint="Open a new one and append its history.",
+            )
+        self._branches[branch_id] = (found[0], time.monotonic())
+        return found[0]
+
+    async def remove(self, branch_id: str) -> bool:
+        found = self._branches.pop(branch_id, None)
+        if found is not None:
+            await found[0].close()
+        return found is not None
+
+    async def expire(self) -> None:
+        """Close every branch that has been idle for too long."""
+        while await self._close_first_idle(self._idle_seconds):
+            pass
+
+    async def _close_first_idle(self, seconds: float) -> bool:
+        latest = time.monotonic() - seconds
+        for branch_id, (branch, used) in self._branches.items():
+            if used > latest:
+                return False
+            if not branch.busy:
+                return await self.remove(branch_id)
+        return False
+
+
+def router(surface: Surface, table: BranchTable) -> APIRouter:
+    routes = APIRouter(prefix="/v1/branches")
+    frontend = surface.frontend
+
+    @routes.post("")
+    async def open_branch(request: Request) -> Response:
+        body = await read(request, OpenBranchBody)
+        return ORJSONResponse({"id": await table.add(await frontend.open_branch(body.namespace))})
+
+    @routes.post("/{branch_id}/extend")
+    async def extend(branch_id: str, request: Request) -> Response:
+        body = await read(request, PartsBody)
+        return ORJSONResponse({"appended": await table.get(branch_id).extend(parts_of(body.parts, frontend))})
+
+    @routes.post("/{branch_id}/generate")
+    async def generate(branch_id: str, request: Request) -> Response:
+        body = await read(request, BranchGenerateBody)
+        fields = parse(body.params, SamplingObject)
+        params = fields.sampling(max_tokens=fields.limit(), logprobs=fields.logprobs, top_logprobs=fields.top_logprobs)
+        params.check(frontend.vocabulary.size)
+        parts = parts_of(body.parts, frontend)
+        chunks = table.get(branch_id).generate(parts, params, return_text=body.return_text)
+        return EventStream(  # type: ignore[return-value]  # an ASGI answer
+            _events(chunks), lambda error: event({"error": event_error(error.info())})
+        )
+
+    @routes.post("/{branch_id}/score")
+    async def score(branch_id: str, request: Request) -> Response:
+        body = await read(request, BranchScoreBody)
+        work = table.get(branch_id).score(
+            parts_of(body.parts, frontend), body.choices, unconditional=body.unconditional
+        )
+        scores = await unless_gone(request, work)
+        return Response(msgspec.json.encode(scores), media_type="application/json")
+
+    @routes.post("/{branch_id}/fork")
+    async def fork(branch_id: str, request: Request) -> Response:
+        body = await read(request, BranchForkBody)
+        branch = table.get(branch_id)
+        forks, appended = await branch.fork_with_text(parts_of(body.parts, frontend), body.count)
+        return ORJSONResponse({"ids": [await table.add(each) for each in forks], "appended": appended})
+
+    @routes.post("/{branch_id}/truncate")
+    async def truncate(branch_id: str, request: Request) -> Response:
+        body = await read(request, TruncateBody)
+        await table.get(branch_id).truncate(body.position)
+        return ORJSONResponse({})
+
+    @routes.delete("/{branch_id}")
+    async def close(branch_id: str) -> Response:
+        return ORJSONResponse({"closed": await table.remove(branch_id)})
+
+    return routes
+
+
+def parts_of(given: Sequence[dict[str, Any]], frontend: Frontend) -> list[Part]:
+    """The JSON forms of parts: {"type": "Text", "text": …} and so on; Tokens hold a list of ids."""
+    return [_part(part, f"parts.{index}", frontend) for index, part in enumerate(given)]
+
+
+def _part(given: dict[str, Any], path: str, frontend: Frontend) -> Part:
+    match given:
+        case {"type": "Text", "text": str(text)} if len(given) == 2:
+            return Text(text)
+        case {"type": "Tokens", "tokens": list(tokens)} if len(given) == 2:
+            frontend.check_tokens(tokens)
+            return Tokens(pack(tokens))
+        case {"type": "BeginRole", "role": str(role)} if len(given) == 2:
+            return BeginRole(role)
+        case {"type": "EndRole", "role": str(role)} if len(given) == 2:
+            return EndRole(role)
+    raise InvalidRequest(
+        f"{path}: {given!r} is not a part.",
+        hint='Parts are {"type": "Text", "text"}, {"type": "Tokens", "tokens"}, {"type": "BeginRole", "role"} and'
+        ' {"type": "EndRole", "role"}.',
+        param=path,
+    )
+
+
+def chunk_json(chunk: Chunk) -> dict[str, Any]:
+    """A chunk with its token ids as a list; bytes in the finish as base64."""
+    data: dict[str, Any] = msgspec.to_builtins(chunk)
+    data["tokens"] = unpack(chunk.tokens)
+    return data
+
+
+async def _events(chunks: AsyncIterator[Chunk]) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in chunks:
+            yield event(chunk_json(chunk))
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+    yield DONE

@@ -1,0 +1,94 @@
+"""Errors as HTTP answers: OpenAI's form everywhere, never a traceback. Used by every surface of the api."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pydantic
+from fastapi import FastAPI, Request
+from fastapi.responses import ORJSONResponse
+from starlette.exceptions import HTTPException
+
+from palmette.runtime.errors import ErrorInfo, InternalError, InvalidRequest, PalmetteError
+
+log = logging.getLogger(__name__)
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    404: "not_found_error",
+    429: "overloaded_error",
+}
+
+
+def error_body(error: PalmetteError) -> dict[str, Any]:
+    """{"error": {message, type, param, code}}, as OpenAI's clients read it."""
+    return {
+        "error": {
+            "message": str(error),
+            "type": error_type(error.http_status),
+            "param": error.param,
+            "code": type(error).__name__,
+        }
+    }
+
+
+def error_type(status: int) -> str:
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def error_response(error: PalmetteError) -> ORJSONResponse:
+    headers = {"retry-after": "1"} if error.retryable and error.http_status in (429, 503) else None
+    return ORJSONResponse(error_body(error), status_code=error.http_status, headers=headers)
+
+
+def as_ours(error: Exception) -> PalmetteError:
+    """`error` itself where it is one of ours; any other is logged and told as an internal error."""
+    if isinstance(error, PalmetteError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return InternalError(f"A fault of the server ({type(error).__name__}).", hint="Its log has the details.")
+
+
+def invalid_body(error: pydantic.ValidationError) -> InvalidRequest:
+    """The first thing wrong with a body, with the path to it and its value."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    path = ".".join(str(step) for step in first["loc"] if not _is_type_name(step))
+    if first["type"] == "extra_forbidden":
+        return InvalidRequest(f"{path!r} is not a field of this request.", hint="Check its name.", param=path)
+    value = repr(first["input"])
+    shown = value if len(value) <= 80 else value[:77] + "..."
+    where = path or "the body"
+    if first["type"] == "missing":
+        return InvalidRequest(f"{where!r} is missing.", param=path or None)
+    return InvalidRequest(f"{where}: {first['msg']} (got {shown}).", param=path or None)
+
+
+def _is_type_name(step: int | str) -> bool:
+    """Pydantic puts the tried member of a union in the path; it is no part of the body."""
+    return isinstance(step, str) and ("[" in step or step in ("str", "int", "bool"))
+
+
+def install(app: FastAPI) -> None:
+    """The handlers that turn what a route raises into an answer."""
+
+    @app.exception_handler(PalmetteError)
+    async def ours(request: Request, error: PalmetteError) -> ORJSONResponse:
+        return error_response(error)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> ORJSONResponse:
+        where = f"{request.method} {request.url.path}"
+        message = f"{where}: {error.detail}."
+        body = {"message": message, "type": error_type(error.status_code), "param": None, "code": None}
+        return ORJSONResponse({"error": body}, status_code=error.status_code, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def other(request: Request, error: Exception) -> ORJSONResponse:
+        return error_response(as_ours(error))
+
+
+def event_error(info: ErrorInfo) -> dict[str, Any]:
+    """An ErrorInfo as it stands in the native event streams."""
+    return {"kind": info.kind, "message": info.message, "hint": info.hint, "param": info.param}

@@ -1,0 +1,90 @@
+"""Request bodies of the native surface (/generate, /tokenize, branches …)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from palmette.runtime.api.bodies import Body
+from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.errors import InvalidRequest
+
+
+class SamplingObject(SamplingFields):
+    """`SamplingParams` as a JSON object; `max_new_tokens` is another name of `max_tokens`."""
+
+    max_tokens: int | None = None
+    max_new_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+    def limit(self) -> int | None:
+        if self.max_new_tokens is not None and self.max_tokens not in (None, self.max_new_tokens):
+            raise InvalidRequest(
+                f"max_tokens={self.max_tokens!r} and max_new_tokens={self.max_new_tokens!r} differ.",
+                hint="Give one of them.",
+                param="max_new_tokens",
+            )
+        return self.max_tokens if self.max_new_tokens is None else self.max_new_tokens
+
+
+class GenerateBody(SamplingObject):
+    """One of `text`, `input_ids`, `messages`; sampling fields beside them or in `sampling_params`."""
+
+    text: Any = None  # str or list of str
+    input_ids: Any = None  # token ids or list of them
+    messages: list[dict[str, Any]] | None = None
+    sampling_params: dict[str, Any] | None = None
+    stream: bool = False
+    return_logprob: bool = False
+    top_logprobs_num: int = 0
+    logprob_start_len: int | None = None  # prompt logprobs from this position on
+    namespace: str = ""
+    rid: str | None = None
+
+
+class TokenizeBody(Body):
+    """`prompt` or `messages`; `special`: read special tokens written in the text as such."""
+
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    special: bool = False
+    model: str = ""
+
+
+class DetokenizeBody(Body):
+    tokens: list[int]
+    special: bool = False  # write special tokens out
+    model: str = ""
+
+
+class AbortBody(Body):
+    rid: str | None = None
+    abort_all: bool = False
+
+
+class OpenBranchBody(Body):
+    namespace: str = ""
+
+
+class PartsBody(Body):
+    parts: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class BranchGenerateBody(PartsBody):
+    params: dict[str, Any] = Field(default_factory=dict)
+    return_text: bool = True
+
+
+class BranchScoreBody(PartsBody):
+    choices: list[str]
+    unconditional: bool = False
+
+
+class BranchForkBody(PartsBody):
+    count: int = 1
+
+
+class TruncateBody(Body):
+    position: int

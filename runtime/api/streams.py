@@ -1,0 +1,138 @@
+"""Server-sent events and clients that go away: the request of a client that has left is aborted at once.
+
+Knows ASGI, not what is streamed. Used by every surface that answers with a stream or waits for the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import orjson
+from fastapi import Request
+from starlette.types import Receive, Scope, Send
+
+from palmette.runtime.api.errors import as_ours
+from palmette.runtime.errors import Aborted, PalmetteError
+
+T = TypeVar("T")
+DONE = b"data: [DONE]\n\n"
+
+
+def event(data: Any) -> bytes:
+    """One event whose data is `data` as JSON."""
+    return b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+class Closable(Protocol):
+    async def aclose(self) -> None: ...
+
+
+class EventStream:
+    """An ASGI answer made of server-sent events.
+
+    `events` yields encoded events; an error in it becomes one last event made by `on_error`. When the client goes
+    away the iterator is closed within the same turn of the loop, wherever it waits.
+    """
+
+    def __init__(
+        self,
+        events: AsyncIterator[bytes],
+        on_error: Callable[[PalmetteError], bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        owned: Sequence[Closable] = (),
+    ) -> None:
+        """`owned` is closed at the end too: iterators that `events` may not have begun to read."""
+        self._events = events
+        self._on_error = on_error
+        self._owned = owned
+        self._headers = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+            **(headers or {}),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        writer = asyncio.ensure_future(self._write(send))
+        watcher = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait({writer, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (writer, watcher):
+                task.cancel()
+            await asyncio.gather(writer, watcher, return_exceptions=True)
+            for owned in self._owned:
+                await owned.aclose()
+        if writer.done() and not writer.cancelled() and (error := writer.exception()) is not None:
+            raise error
+
+    async def _write(self, send: Send) -> None:
+        headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        try:
+            async for data in self._events:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        except Exception as error:  # the boundary of a stream: told to its client as the last event
+            data = self._on_error(as_ours(error))
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            close = getattr(self._events, "aclose", None)
+            if close is not None:
+                await close()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the client goes away (raises Aborted then)."""
+    worker = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(_gone(request.receive))
+    try:
+        await asyncio.wait({worker, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not worker.done():
+            raise Aborted("The client went away.")
+        return worker.result()
+    finally:
+        for task in (worker, watcher):
+            task.cancel()
+        await asyncio.gather(worker, watcher, return_exceptions=True)
+
+
+async def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
+    """Items of all `sources` as they come, each with its source's index. The first error ends it."""
+    if len(sources) == 1:
+        async for item in sources[0]:
+            yield 0, item
+        return
+    queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue()
+
+    async def pump(index: int, source: AsyncIterator[T]) -> None:
+        try:
+            async for item in source:
+                queue.put_nowait((index, item))
+            queue.put_nowait(None)
+        except Exception as error:  # handed over to the reader, which raises it
+            queue.put_nowait(error)
+
+    tasks = [asyncio.ensure_future(pump(index, source)) for index, source in enumerate(sources)]
+    running = len(tasks)
+    try:
+        while running:
+            got = await queue.get()
+            if isinstance(got, Exception):
+                raise got
+            if got is None:
+                running -= 1
+            else:
+                yield got
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _gone(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

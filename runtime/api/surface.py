@@ -1,0 +1,135 @@
+"""What every surface of the api is given, and what they share: prompts read, generations opened together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from palmette.runtime.api.bodies import parse
+from palmette.runtime.api.openai_replies import now
+from palmette.runtime.api.schemas_openai import ChatMessage, TextPart
+from palmette.runtime.errors import InvalidRequest, ModelNotFound, PalmetteError, Unsupported
+from palmette.runtime.frontend import Frontend, Generation, Message
+from palmette.runtime.messages.sampling import SamplingParams
+
+MOST_OUTPUTS = 128  # outputs of one HTTP request
+
+
+@dataclass(frozen=True)
+class Surface:
+    frontend: Frontend
+    started: int = field(default_factory=now)
+
+    @property
+    def model(self) -> str:
+        return self.frontend.model
+
+    def check_model(self, name: str) -> None:
+        """A request may leave the model out, or name the one that is here."""
+        if name not in ("", "default", self.model):
+            raise ModelNotFound(
+                f"Model {name!r} is not served here.",
+                hint=f"Use {self.model!r}, or leave it out.",
+                param="model",
+            )
+
+    def submit_all(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        *,
+        request_id: str,
+        count: int = 1,
+        namespace: str = "",
+        prompt_logprobs_from: int | None = None,
+    ) -> list[Generation]:
+        """`count` generations of each prompt, prompt by prompt; all of them or, where one is refused, none.
+
+        With a seed, output i of a prompt has seed + i.
+        """
+        if count < 1 or count * len(prompts) > MOST_OUTPUTS:
+            raise InvalidRequest(
+                f"{len(prompts)} prompts with n={count!r} make {count * len(prompts)} outputs; 1 to {MOST_OUTPUTS}.",
+                hint="Send several requests.",
+                param="n",
+            )
+        single = count * len(prompts) == 1
+        opened: list[Generation] = []
+        try:
+            for prompt in prompts:
+                for choice in range(count):
+                    own = params
+                    if params.seed is not None:
+                        own = msgspec.structs.replace(params, seed=params.seed + choice)
+                    generation = self.frontend.submit(
+                        prompt,
+                        own,
+                        namespace=namespace,
+                        request_id=request_id if single else f"{request_id}-{len(opened)}",
+                        prompt_logprobs_from=prompt_logprobs_from,
+                    )
+                    opened.append(generation)
+        except BaseException:
+            for generation in opened:
+                generation.close()
+            raise
+        return opened
+
+    async def prompts(self, given: Any, name: str) -> list[list[int]]:
+        """Token ids of `given`: a text, token ids, or a list of either."""
+        return [await self.frontend.tokens_of(prompt) for prompt in split_prompts(given, name)]
+
+
+def split_prompts(given: Any, name: str) -> list[str | list[int]]:
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, list) and given:
+        if all(isinstance(item, str) for item in given):
+            return list(given)
+        if _is_ids(given):
+            return [given]
+        if all(isinstance(item, list) and _is_ids(item) for item in given):
+            return list(given)
+    raise InvalidRequest(f"{name!r} is neither a text, nor token ids, nor a non-empty list of either.", param=name)
+
+
+def _is_ids(value: list[Any]) -> bool:
+    return all(type(item) is int for item in value)
+
+
+def chat_messages(given: Sequence[dict[str, Any]]) -> list[Message]:
+    """Messages of a body; their content parts of type text are joined."""
+    if not given:
+        raise InvalidRequest("'messages' is empty.", hint="Send at least one.", param="messages")
+    return [_message(message, f"messages.{index}") for index, message in enumerate(given)]
+
+
+def _message(given: dict[str, Any], path: str) -> Message:
+    try:
+        message = parse(given, ChatMessage)
+    except PalmetteError as error:
+        where = f"{path}.{error.param}" if error.param else path
+        raise type(error)(f"{path}: {error.message}", hint=error.hint, param=where) from None
+    return Message(message.role, _content(message.content, f"{path}.content"))
+
+
+def _content(given: Any, path: str) -> str:
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise InvalidRequest(f"{path}: {given!r} is neither a text nor a list of parts.", param=path)
+    texts: list[str] = []
+    for index, part in enumerate(given):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind is not None and kind != "text":
+            raise Unsupported(
+                f"{path}.{index}: content of type {kind!r} is not supported; the model reads text only.",
+                param=f"{path}.{index}.type",
+            )
+        if kind is None:
+            raise InvalidRequest(f"{path}.{index}: {part!r} is not a content part.", param=f"{path}.{index}")
+        texts.append(parse(part, TextPart).text)
+    return "".join(texts)

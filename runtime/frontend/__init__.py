@@ -1,0 +1,8 @@
+"""Text in, text out, over an engine that knows token ids only: shared by the api, programs and Engine."""
+
+from palmette.runtime.frontend.branch import Branch
+from palmette.runtime.frontend.frontend import Frontend, Health, Prompt
+from palmette.runtime.frontend.generation import Generation, Output, collect
+from palmette.runtime.frontend.state import Message
+
+__all__ = ["Branch", "Frontend", "Generation", "Health", "Message", "Output", "Prompt", "collect"]

@@ -1,0 +1,160 @@
+"""A branch: the state of one program, and the verbs that change it. Meets `lang`'s BackendBranch without knowing it.
+
+Its token ids live here, in the front, so an engine that was restarted recomputes them and the branch lives on.
+Verbs run one after another; a verb that fails leaves the branch as it was. Opened by Frontend.open_branch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from palmette.runtime.errors import Aborted, BranchLost, InvalidRequest, PalmetteError
+from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.state import BranchState, StateEditor
+from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part
+from palmette.runtime.messages.sampling import SamplingParams
+
+MOST_FORKS = 1024
+
+
+class BranchEngine(Protocol):
+    """What a branch needs of the frontend."""
+
+    @property
+    def editor(self) -> StateEditor: ...
+
+    async def append(self, state: BranchState, parts: Sequence[Part], *, encode: bool) -> tuple[BranchState, str]: ...
+
+    def submit_packed(
+        self, prompt: bytes, params: SamplingParams, *, namespace: str = "", first_output_index: int = 0
+    ) -> Generation: ...
+
+    async def score_packed(
+        self, prefix: bytes, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+    ) -> ChoiceScores: ...
+
+
+class Branch:
+    """See lang/backends/base.py for the verbs. After `close` each of them raises BranchLost."""
+
+    def __init__(self, engine: BranchEngine, *, namespace: str = "", state: BranchState | None = None) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._state = BranchState() if state is None else state
+        self._turn = asyncio.Lock()
+        self._running: asyncio.Future[ChoiceScores] | Generation | None = None
+        self._closed = False
+
+    @property
+    def state(self) -> BranchState:
+        return self._state
+
+    @property
+    def busy(self) -> bool:
+        """Whether a verb runs."""
+        return self._turn.locked()
+
+    async def extend(self, parts: Sequence[Part]) -> str:
+        """Append `parts`; returns the text they added, template text included."""
+        async with self._turn:
+            self._check_open()
+            self._state, appended = await self._engine.append(self._state, parts, encode=False)
+            return appended
+
+    async def generate(
+        self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
+    ) -> AsyncIterator[Chunk]:
+        """Append `parts`, then generate. The branch keeps the kept tokens.
+
+        Closing the iterator aborts and keeps what was handed out; an error leaves the branch as it was before.
+        """
+        async with self._turn:
+            self._check_open()
+            state, appended = await self._engine.append(self._state, parts, encode=True)
+            generation = self._engine.submit_packed(
+                state.tokens, params, namespace=self._namespace, first_output_index=state.output_index
+            )
+            self._running = generation
+            failed = False
+            try:
+                async for chunk in generation:
+                    if chunk.finish is not None:
+                        self._keep(state, generation)
+                    text = chunk.text if return_text else ""
+                    yield msgspec.structs.replace(chunk, text=text, appended=appended)
+                    appended = ""
+            except PalmetteError:
+                failed = True
+                raise
+            finally:
+                self._running = None
+                generation.close()
+                if not failed:
+                    self._keep(state, generation)
+
+    async def score(
+        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
+    ) -> ChoiceScores:
+        """Append `parts`, then score each choice as a continuation. Nothing else is appended."""
+        async with self._turn:
+            self._check_open()
+            state, appended = await self._engine.append(self._state, parts, encode=True)
+            work = asyncio.ensure_future(
+                self._engine.score_packed(state.tokens, choices, namespace=self._namespace, unconditional=unconditional)
+            )
+            self._running = work
+            try:
+                scores = await work
+            except asyncio.CancelledError:
+                if self._closed:
+                    raise Aborted("The branch was closed while it scored.") from None
+                raise
+            finally:
+                self._running = None
+                work.cancel()
+            self._state = state
+            return msgspec.structs.replace(scores, appended=appended)
+
+    async def fork(self, parts: Sequence[Part], count: int) -> list[Branch]:
+        """Append `parts`, encode what is pending, and return `count` branches that start from here."""
+        forks, _ = await self.fork_with_text(parts, count)
+        return forks
+
+    async def fork_with_text(self, parts: Sequence[Part], count: int) -> tuple[list[Branch], str]:
+        """`fork`, with the text that the parts added."""
+        if not 1 <= count <= MOST_FORKS:
+            raise InvalidRequest(f"count={count!r} is not a number of branches from 1 to {MOST_FORKS}.", param="count")
+        async with self._turn:
+            self._check_open()
+            self._state, appended = await self._engine.append(self._state, parts, encode=True)
+            forks = [Branch(self._engine, namespace=self._namespace, state=self._state) for _ in range(count)]
+            return forks, appended
+
+    async def truncate(self, position: int) -> None:
+        """Keep the first `position` tokens."""
+        async with self._turn:
+            self._check_open()
+            self._state = self._engine.editor.truncated(self._state, position)
+
+    async def close(self) -> None:
+        """Release the branch; a running verb raises Aborted. Idempotent."""
+        self._closed = True
+        if isinstance(self._running, Generation):
+            self._running.close()
+        elif self._running is not None:
+            self._running.cancel()
+        self._state = BranchState()
+
+    def _keep(self, state: BranchState, generation: Generation) -> None:
+        """The branch's state is `state` and what `generation` has handed out."""
+        if not self._closed:
+            tokens, tail = generation.output.handed_out()
+            self._state = self._engine.editor.generated(state, tokens, tail, generation.output.received)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BranchLost("The branch is closed.", hint="Open a new one and append its history.")

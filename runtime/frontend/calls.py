@@ -1,0 +1,145 @@
+"""The requests that this front has open with its engine: ids to waiting callers.
+
+Knows the link and the messages, not tokens or text. Used by frontend and generation; lives in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from palmette.runtime.errors import (
+    Aborted,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    PalmetteError,
+    from_info,
+)
+from palmette.runtime.link import EngineLink
+from palmette.runtime.messages.replies import Failed, Flushed, Generated, Reply, Scored, TreeDump
+from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Score
+from palmette.runtime.messages.tokens import count
+from palmette.runtime.metrics import FrontMetrics, Stopwatch
+
+R = TypeVar("R", Scored, Flushed, TreeDump)
+
+
+class Call:
+    """One open request and the replies that have arrived for it."""
+
+    def __init__(self, calls: OpenCalls, request_id: str, metrics: FrontMetrics) -> None:
+        self.id = request_id
+        self._calls = calls
+        self._arrived: list[Reply] = []
+        self._event = asyncio.Event()
+        self._stopwatch = Stopwatch(metrics)
+        self._broken: PalmetteError | None = None
+        self.done = False  # the final reply has arrived, or the call was given up
+
+    async def replies(self) -> list[Reply]:
+        """What has arrived since the last time; waits for at least one. Raises the error that ended the call."""
+        await self._event.wait()
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            if self._broken is None:
+                self._event.clear()
+            return arrived
+        assert self._broken is not None
+        raise self._broken
+
+    def deliver(self, reply: Reply) -> None:
+        match reply:
+            case Failed(error=error):
+                self.done, self._broken = True, from_info(error)
+                self._stopwatch.note_finish("failed")
+            case Generated(tokens=tokens, finish=finish):
+                self._stopwatch.note_tokens(count(tokens))
+                self._arrived.append(reply)
+                if finish is not None:
+                    self.done = True
+                    self._stopwatch.note_finish(finish.reason, finish.usage)
+            case _:
+                self.done = True
+                self._arrived.append(reply)
+                self._stopwatch.note_finish("answered")
+        self._event.set()
+
+    def give_up(self) -> None:
+        """Abort the request unless it is done; whoever waits for it gets Aborted. Idempotent."""
+        if not self.done:
+            self.done = True
+            self._broken = Aborted(f"The request {self.id!r} was closed while it ran.")
+            self._event.set()
+            self._calls.abandon(self.id)
+            self._stopwatch.note_finish("closed")
+
+
+class OpenCalls:
+    """Every open call of a front, by request id. At most `limit` at a time."""
+
+    def __init__(self, link: EngineLink, metrics: FrontMetrics, *, limit: int) -> None:
+        self._link = link
+        self._metrics = metrics
+        self._limit = limit
+        self._calls: dict[str, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def open(self, request: Generate | Score | FlushCache | DumpTree) -> Call:
+        """Send `request`. Raises Overloaded where too many are open, InvalidRequest for an id that is."""
+        if request.id in self._calls:
+            raise InvalidRequest(
+                f"A request with id {request.id!r} is running.",
+                hint="Give each request an id of its own, or none.",
+                param="rid",
+            )
+        if len(self._calls) >= self._limit:
+            raise Overloaded(
+                f"{len(self._calls)} requests are open; at most {self._limit} can be.", hint="Try again soon."
+            )
+        call = Call(self, request.id, self._metrics)
+        self._calls[request.id] = call
+        self._metrics.open.set(len(self._calls))
+        self._link.send(request)
+        return call
+
+    async def ask(self, request: Score | FlushCache | DumpTree, kind: type[R]) -> R:
+        """Send a request that has one reply, and wait for it. Cancelling aborts it."""
+        call = self.open(request)
+        try:
+            reply = (await call.replies())[0]
+        finally:
+            call.give_up()
+        if not isinstance(reply, kind):
+            raise InternalError(f"The engine answered a {type(request).__name__} with a {type(reply).__name__}.")
+        return reply
+
+    def deliver(self, replies: Sequence[Generated | Scored | Failed | Flushed | TreeDump]) -> None:
+        for reply in replies:
+            call = self._calls.get(reply.id)
+            if call is None:
+                continue  # given up: its late replies concern nobody
+            call.deliver(reply)
+            if call.done:
+                self._forget(reply.id)
+
+    def abort(self, request_id: str) -> bool:
+        """Ask the engine to end a request; its caller gets finish reason "abort". False where it isn't open."""
+        if request_id not in self._calls:
+            return False
+        self._link.send(Abort(request_id))
+        return True
+
+    def ids(self) -> list[str]:
+        return list(self._calls)
+
+    def abandon(self, request_id: str) -> None:
+        self._forget(request_id)
+        self._link.send(Abort(request_id))
+
+    def _forget(self, request_id: str) -> None:
+        self._calls.pop(request_id, None)
+        self._metrics.open.set(len(self._calls))

@@ -1,0 +1,369 @@
+"""The frontend: checks calls, encodes prompts, sends them to the engine, and turns replies into chunks.
+
+One for each front process; everything in it runs in one event loop (long texts are encoded in threads). It talks to
+the engine through a link and knows neither HTTP nor the scheduler. Used by api, programs and Engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import msgspec
+
+from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, Unsupported
+from palmette.runtime.frontend.branch import Branch
+from palmette.runtime.frontend.calls import OpenCalls
+from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.output import OutputText
+from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
+from palmette.runtime.link import EngineLink
+from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Text
+from palmette.runtime.messages.replies import (
+    Counters,
+    EngineReady,
+    Failed,
+    Flushed,
+    Generated,
+    Heartbeat,
+    Reply,
+    Scored,
+    TreeDump,
+    Usage,
+)
+from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Score
+from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import count, pack
+from palmette.runtime.metrics import FrontMetrics
+from palmette.runtime.text.tokenizer import Tokenizer
+from palmette.runtime.vocabulary import Vocabulary
+
+STALLED_SECONDS = 30.0  # without a heartbeat
+LONG_TEXT = 20_000  # characters; longer ones are encoded in a thread
+
+T = TypeVar("T")
+Prompt = str | Sequence[int] | Sequence[Message]
+Status = Literal["starting", "ok", "stalled", "restarting", "failed"]
+
+
+@dataclass(frozen=True)
+class Health:
+    """`heartbeat_age`: seconds since the engine's loop last said that it lives."""
+
+    status: Status
+    heartbeat_age: float | None
+    detail: str = ""
+
+
+class Frontend:
+    """What a front offers, over any engine link."""
+
+    def __init__(
+        self,
+        link: EngineLink,
+        tokenizer: Tokenizer,
+        template: TurnTemplate | None,
+        *,
+        model: str,
+        context_length: int,
+        max_open: int = 4096,
+    ) -> None:
+        """`context_length` holds until the engine says its own; `max_open`: requests open at a time."""
+        self.model = model
+        self.context_length = context_length
+        self.metrics = FrontMetrics()
+        self.editor = StateEditor(tokenizer, template)
+        self.vocabulary: Vocabulary = tokenizer.vocabulary
+        self.ready: EngineReady | None = None
+        self.counters = Counters()
+        self._tokenizer = tokenizer
+        self._link = link
+        self._calls = OpenCalls(link, self.metrics, limit=max_open)
+        self._heartbeat: float | None = None
+        self._trouble: tuple[Status, str] | None = None
+        self._was_ready = asyncio.Event()
+        self._seeds = random.SystemRandom()
+
+    # --- the engine ---
+
+    def start(self) -> None:
+        """Begin to talk to the engine, in a running event loop."""
+        self._link.start(self._deliver)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def wait_ready(self) -> EngineReady:
+        """Waits until the engine has said what it is."""
+        await self._was_ready.wait()
+        assert self.ready is not None
+        return self.ready
+
+    def engine_lost(self, status: Literal["restarting", "failed"], detail: str) -> None:
+        """Whoever watches the engine says that it is gone; the next EngineReady ends that."""
+        self._trouble = (status, detail)
+        self._was_ready.clear()
+        self.metrics.engine_restarts.inc()
+
+    def health(self) -> Health:
+        age = None if self._heartbeat is None else time.monotonic() - self._heartbeat
+        if self._trouble is not None:
+            return Health(self._trouble[0], age, self._trouble[1])
+        if self.ready is None or age is None:
+            return Health("starting", age)
+        if age > STALLED_SECONDS:
+            return Health("stalled", age, f"The engine's loop has been silent for {age:.0f} s.")
+        return Health("ok", age)
+
+    def _deliver(self, replies: Sequence[Reply]) -> None:
+        answers: list[Generated | Scored | Failed | Flushed | TreeDump] = []
+        for reply in replies:
+            if isinstance(reply, Generated | Scored | Failed | Flushed | TreeDump):
+                answers.append(reply)
+            elif isinstance(reply, Heartbeat):
+                self._heartbeat = time.monotonic()
+                self.counters = reply.counters
+                self.metrics.record_counters(reply.counters)
+            elif isinstance(reply, EngineReady):
+                self._heartbeat = time.monotonic()
+                self.ready, self._trouble = reply, None
+                self.context_length = reply.context_length
+                self._was_ready.set()
+        self._calls.deliver(answers)
+
+    # --- text ---
+
+    async def tokens_of(self, prompt: Prompt) -> list[int]:
+        """Token ids of a text, of a chat (up to the assistant's turn), or the checked ids themselves.
+
+        BOS goes in front where the model wants one. An empty text becomes BOS alone, or where the model has none
+        the token that ends a text, so that there is always something to continue.
+        """
+        if isinstance(prompt, str):
+            return self.editor.with_start(await self.encode(prompt, start_of_text=True))
+        if prompt and isinstance(prompt[0], Message):
+            chat: list[Message] = [message for message in prompt if isinstance(message, Message)]
+            size = sum(len(message.content) for message in chat)
+            return await self._maybe_in_thread(size, lambda: self.editor.chat_tokens(chat))
+        ids: list[int] = [token for token in prompt if not isinstance(token, Message)]
+        self.check_tokens(ids)
+        return ids or [self.editor.start_token]
+
+    async def encode(self, text: str, *, special: bool = False, start_of_text: bool = False) -> list[int]:
+        """Token ids of `text` as a run of its own, no BOS."""
+        return await self._maybe_in_thread(
+            len(text), lambda: self._tokenizer.encode(text, special=special, start_of_text=start_of_text)
+        )
+
+    def text_of(self, tokens: Sequence[int], *, special: bool = False) -> str:
+        return self.editor.text(pack(tokens), special=special)
+
+    def text_of_packed(self, tokens: bytes) -> str:
+        """Text of packed ids, special tokens written out."""
+        return self.editor.text(tokens, special=True)
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raises InvalidRequest for what is no token id of this model."""
+        size = self.vocabulary.size
+        for token in tokens:
+            if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
+                raise InvalidRequest(
+                    f"{token!r} is not a token id; the vocabulary has ids 0 to {size - 1}.", param="prompt"
+                )
+
+    # --- generation ---
+
+    async def generate(
+        self, prompt: Prompt, params: SamplingParams, *, namespace: str = "", priority: int = 0
+    ) -> AsyncIterator[Chunk]:
+        """Encode `prompt` and yield the chunks of its continuation. Closing the iterator aborts."""
+        generation = self.submit(await self.tokens_of(prompt), params, namespace=namespace, priority=priority)
+        try:
+            async for chunk in generation:
+                yield chunk
+        finally:
+            generation.close()
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        namespace: str = "",
+        request_id: str | None = None,
+        prompt_logprobs_from: int | None = None,
+        priority: int = 0,
+    ) -> Generation:
+        """Check and send at once; the caller must read the generation to its end or close it.
+
+        `params.max_tokens` None means the rest of the context; a seed is drawn where there is none.
+        Raises InvalidRequest, ContextLengthExceeded, Overloaded.
+        """
+        return self.submit_packed(
+            pack(prompt),
+            params,
+            namespace=namespace,
+            request_id=request_id,
+            prompt_logprobs_from=prompt_logprobs_from,
+            priority=priority,
+        )
+
+    def submit_packed(
+        self,
+        prompt: bytes,
+        params: SamplingParams,
+        *,
+        namespace: str = "",
+        first_output_index: int = 0,
+        request_id: str | None = None,
+        prompt_logprobs_from: int | None = None,
+        priority: int = 0,
+    ) -> Generation:
+        """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token."""
+        params.check(self.vocabulary.size)
+        params = self._completed(params, count(prompt))
+        request = Generate(
+            id=request_id or uuid.uuid4().hex,
+            prompt=prompt,
+            params=params,
+            namespace=namespace,
+            first_output_index=first_output_index,
+            prompt_logprobs_from=prompt_logprobs_from,
+            priority=priority,
+        )
+        output = OutputText(self.vocabulary, stops=params.stop, hold_all=bool(params.stop_regex))
+        return Generation(self._calls.open(request), output, logprobs=params.logprobs)
+
+    def _completed(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
+        """`params` with a number of tokens that fits behind the prompt, and a seed."""
+        if params.stop_regex:
+            raise Unsupported(
+                f"stop_regex={params.stop_regex!r} is not supported yet.",
+                hint="Use stop.",
+                param="stop_regex",
+            )
+        context = self.context_length
+        limit = params.max_tokens
+        if limit is None:
+            limit = context - prompt_tokens
+            if limit < 1:
+                raise ContextLengthExceeded(
+                    f"The prompt has {prompt_tokens} tokens; the context of {context} leaves no room for an output.",
+                    hint="Shorten the prompt.",
+                    param="prompt",
+                )
+        elif prompt_tokens + limit > context:
+            raise ContextLengthExceeded(
+                f"The prompt has {prompt_tokens} tokens and max_tokens is {limit}: {prompt_tokens + limit} together,"
+                f" {prompt_tokens + limit - context} more than the context of {context}.",
+                hint=f"Shorten the prompt, or set max_tokens to {context - prompt_tokens} or less."
+                if prompt_tokens < context
+                else "Shorten the prompt.",
+                param="max_tokens" if prompt_tokens < context else "prompt",
+            )
+        seed = self._seeds.getrandbits(63) if params.seed is None else params.seed
+        return msgspec.structs.replace(params, max_tokens=limit, seed=seed)
+
+    # --- scores ---
+
+    async def score(
+        self, prompt: Prompt, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+    ) -> ChoiceScores:
+        """Log-probabilities of each choice, encoded as a run of its own, behind `prompt`."""
+        tokens = await self.tokens_of(prompt)
+        return await self.score_packed(pack(tokens), choices, namespace=namespace, unconditional=unconditional)
+
+    async def score_packed(
+        self, prefix: bytes, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+    ) -> ChoiceScores:
+        """`score` behind packed ids. `unconditional`: each choice also behind the start token alone."""
+        if not choices:
+            raise InvalidRequest("There are no choices to score.", param="choices")
+        encoded = [await self.encode(choice) for choice in choices]
+        for choice, tokens in zip(choices, encoded, strict=True):
+            self._check_choice(choice, tokens, count(prefix))
+        continuations = tuple(pack(tokens) for tokens in encoded)
+        conditional = self._ask_score(prefix, continuations, namespace)
+        if unconditional:
+            start = pack([self.editor.start_token])
+            scored, free = await asyncio.gather(conditional, self._ask_score(start, continuations, namespace))
+        else:
+            scored, free = await conditional, None
+        return ChoiceScores(
+            tokens=tuple(tuple(tokens) for tokens in encoded),
+            token_texts=tuple(tuple(self.text_of([token]) for token in tokens) for tokens in encoded),
+            logprobs=scored.logprobs,
+            unconditional=free.logprobs if free is not None else None,
+            usage=scored.usage if free is None else _summed(scored.usage, free.usage),
+        )
+
+    async def _ask_score(self, prefix: bytes, continuations: tuple[bytes, ...], namespace: str) -> Scored:
+        request = Score(id=uuid.uuid4().hex, prefix=prefix, continuations=continuations, namespace=namespace)
+        return await self._calls.ask(request, Scored)
+
+    def _check_choice(self, choice: str, tokens: Sequence[int], prefix: int) -> None:
+        if not tokens:
+            raise InvalidRequest(f"The choice {choice!r} has no tokens, so it has no score.", param="choices")
+        if prefix + len(tokens) > self.context_length:
+            raise ContextLengthExceeded(
+                f"{prefix} tokens and the {len(tokens)} of a choice are {prefix + len(tokens)};"
+                f" the context has {self.context_length}.",
+                hint="Shorten the prompt.",
+                param="choices",
+            )
+
+    # --- branches ---
+
+    async def open_branch(self, namespace: str = "") -> Branch:
+        """A new branch; see lang/backends/base.py for its verbs."""
+        return Branch(self, namespace=namespace)
+
+    async def append(self, state: BranchState, parts: Sequence[Part], *, encode: bool) -> tuple[BranchState, str]:
+        """A branch's state with `parts` behind it (see StateEditor); `encode`: with nothing left pending."""
+
+        def edit() -> tuple[BranchState, str]:
+            edited, appended = self.editor.append(state, parts)
+            return (self.editor.encoded(edited) if encode else edited), appended
+
+        size = len(state.pending) + sum(len(part.text) for part in parts if isinstance(part, Text))
+        return await self._maybe_in_thread(size, edit)
+
+    # --- the engine's cache and requests ---
+
+    def abort(self, request_id: str | None) -> int:
+        """End the request with this id and its siblings (id-0, id-1 …), or every one; returns how many."""
+        ids = self._calls.ids()
+        if request_id is not None:
+            ids = [each for each in ids if each == request_id or each.startswith(f"{request_id}-")]
+        return sum(self._calls.abort(each) for each in ids)
+
+    async def flush_cache(self) -> int:
+        """Drop cached pages that no request uses; returns how many."""
+        return (await self._calls.ask(FlushCache(uuid.uuid4().hex), Flushed)).pages
+
+    async def dump_tree(self) -> TreeDump:
+        return await self._calls.ask(DumpTree(uuid.uuid4().hex), TreeDump)
+
+    async def _maybe_in_thread(self, characters: int, work: Callable[[], T]) -> T:
+        """`work` on so much text: at once where it is short, else in a thread, so that the loop goes on."""
+        return work() if characters < LONG_TEXT else await asyncio.to_thread(work)
+
+
+def _summed(first: Usage, second: Usage) -> Usage:
+    """Two requests as one: counts are summed, times are the longer ones."""
+    sums = {
+        name: getattr(first, name) + getattr(second, name)
+        for name in Usage.__struct_fields__
+        if not name.endswith("_seconds")
+    }
+    times = {
+        name: max(getattr(first, name), getattr(second, name))
+        for name in Usage.__struct_fields__
+        if name.endswith("_seconds")
+    }
+    return Usage(**sums, **times)

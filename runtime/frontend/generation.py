@@ -1,0 +1,124 @@
+"""One running generation as an iterator of chunks. Closing it, or cancelling the task that waits, aborts it.
+
+Made by Frontend.submit; used by branches and the api.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from palmette.runtime.errors import InternalError
+from palmette.runtime.frontend.calls import Call
+from palmette.runtime.frontend.output import OutputText, Piece
+from palmette.runtime.messages.branches import Chunk
+from palmette.runtime.messages.replies import Finish, Generated, TokenLogprob, Usage
+from palmette.runtime.messages.tokens import pack, unpack
+
+
+class Generation:
+    """An async iterator of Chunk. The last chunk has `finish` and `usage`.
+
+    Raises the engine's error where the request failed, Aborted where it was closed while waiting. The tokens of the
+    chunks are the kept tokens; a chunk's `logprobs` belong to its tokens.
+    """
+
+    def __init__(self, call: Call, output: OutputText, *, logprobs: bool) -> None:
+        self._call = call
+        self._output = output
+        self._logprobs = logprobs
+        self._ended = False
+
+    @property
+    def id(self) -> str:
+        return self._call.id
+
+    @property
+    def output(self) -> OutputText:
+        return self._output
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while not self._ended:
+            try:
+                replies = await self._call.replies()
+            except BaseException:
+                self.close()
+                raise
+            chunk = self._chunk([reply for reply in replies if isinstance(reply, Generated)])
+            if chunk is not None:
+                return chunk
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Abort the request unless it has finished. Idempotent."""
+        self._ended = True
+        self._call.give_up()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def _chunk(self, replies: list[Generated]) -> Chunk | None:
+        tokens: list[int] = []
+        logprobs: list[TokenLogprob] = []
+        finish: Finish | None = None
+        for reply in replies:
+            tokens += unpack(reply.tokens)
+            logprobs += reply.logprobs or ()
+            finish = reply.finish
+        if self._logprobs and len(logprobs) != len(tokens):
+            self.close()
+            raise InternalError(f"The engine sent {len(logprobs)} logprobs for {len(tokens)} tokens.")
+        piece = self._output.push(tokens, logprobs)
+        if finish is None:
+            return self._as_chunk(piece) if piece.text or piece.tokens else None
+        self._ended = True
+        rest, finish = self._output.finish(finish)
+        both = Piece(piece.text + rest.text, piece.tokens + rest.tokens, piece.logprobs + rest.logprobs)
+        return self._as_chunk(both, finish)
+
+    def _as_chunk(self, piece: Piece, finish: Finish | None = None) -> Chunk:
+        return Chunk(
+            text=piece.text,
+            tokens=pack(piece.tokens),
+            logprobs=piece.logprobs if self._logprobs else None,
+            finish=finish,
+            usage=finish.usage if finish is not None else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A whole output. `tokens` are the kept ones."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish: Finish
+
+    @property
+    def usage(self) -> Usage:
+        return self.finish.usage
+
+
+async def collect(generations: Sequence[Generation]) -> list[Output]:
+    """Every output, in the order of `generations`. Where one fails, or the caller is cancelled, all are closed."""
+    try:
+        return [await _whole(generation) for generation in generations]
+    finally:
+        for generation in generations:
+            generation.close()
+
+
+async def _whole(generation: Generation) -> Output:
+    chunks = [chunk async for chunk in generation]
+    finish = chunks[-1].finish
+    assert finish is not None, "a generation ends with a finish, or raises"
+    return Output(
+        "".join(chunk.text for chunk in chunks),
+        tuple(unpack(b"".join(chunk.tokens for chunk in chunks))),
+        tuple(logprob for chunk in chunks for logprob in chunk.logprobs or ()),
+        finish,
+    )
