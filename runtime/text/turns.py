@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.text.chat_template import ChatTemplate, Message
+from palmette.runtime.text.chat_template import ChatTemplate, Message, Rendered
 from palmette.runtime.text.disguise import Disguise, Piece
+from palmette.runtime.text.tokenizer import Tokenizer
 
 ASSISTANT = "assistant"
 
@@ -43,6 +44,15 @@ class TurnRenderer:
     ) -> None:
         self._template = template
         self._extra = {"tools": tools, **extra}
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> TurnRenderer:
+        """Of the tokenizer's own template. Raises ModelError where it has none."""
+        return cls(ChatTemplate.of(tokenizer))
+
+    def chat(self, messages: Sequence[Message]) -> Rendered:
+        """A whole chat up to where the assistant's turn begins."""
+        return self._template.render(messages, add_generation_prompt=True, **self._extra)
 
     def begin(self, messages: Sequence[Message], role: str) -> str | Rewrite:
         """The text that opens a turn of `role` behind the complete turns `messages`, to be parsed for special tokens.
