@@ -83,13 +83,28 @@ class Interpreter:
             self._queue.extend((node, where) for node in nodes)
             start = wake and not self._running and not self._waits_for_fork
             self._running = self._running or start
-        if start:
-            self.loop.call_soon_threadsafe(self._start)
+        if start and not self._call_soon(self._start):
+            self._engine_is_gone(where, str(nodes[-1]))
 
     def fail(self, error: ProgramError) -> None:
         """Fail the state from any thread: its readers get `error` now, what runs is aborted."""
+        if self._take_failure(error) and not self._call_soon(self._stop):
+            self.done.set_exception(error)
+
+    def _call_soon(self, callback: Callable[[], None]) -> bool:
+        """False where the loop is closed: its engine was closed."""
+        try:
+            self.loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            return False
+        return True
+
+    def _engine_is_gone(self, where: Location, node: str) -> None:
+        cause = EngineDied("The engine of this program was closed.", hint="Run it on another engine.")
+        error = ProgramError(cause, where, node)
         if self._take_failure(error):
-            self.loop.call_soon_threadsafe(self._stop)
+            self.done.set_exception(error)
+        raise error
 
     # On the loop
 

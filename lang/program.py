@@ -48,7 +48,8 @@ class Program:
     """A function of a state, made by `@function`. Calling it is `run`.
 
     `run` and `run_batch` take the program's own arguments, and sampling options (`temperature`, `max_new_tokens`,
-    `stop`, …) that hold for every gen that doesn't set its own.
+    `stop`, …) that hold for every gen that doesn't set its own. Where the program has a parameter of such a name, the
+    name means the parameter.
     """
 
     def __init__(self, func: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> None:
@@ -65,13 +66,14 @@ class Program:
                 hint="A program's first parameter is its state: def f(s, ...).",
             )
         for parameter in parameters[1:]:
-            if parameter.name in _RUN_OPTIONS | SAMPLING_NAMES:
+            if parameter.name in _RUN_OPTIONS:
                 raise InvalidRequest(
                     f"{self.name} has a parameter {parameter.name!r}, which is an option of run.",
                     hint="Rename the parameter.",
                     param=parameter.name,
                 )
         self.arg_names = [parameter.name for parameter in parameters[1:]]
+        self._sampling_names = SAMPLING_NAMES - set(self.arg_names)  # the program's own parameters win
 
     @property
     def name(self) -> str:
@@ -173,8 +175,8 @@ class Program:
     # Inside
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: Any, namespace: str) -> _Call:
-        sampling = options({name: value for name, value in kwargs.items() if name in SAMPLING_NAMES})
-        own = self.bound | {name: value for name, value in kwargs.items() if name not in SAMPLING_NAMES}
+        sampling = options({name: value for name, value in kwargs.items() if name in self._sampling_names})
+        own = self.bound | {name: value for name, value in kwargs.items() if name not in self._sampling_names}
         try:
             self._signature.bind(None, *args, **own)
         except TypeError as error:
@@ -184,7 +186,7 @@ class Program:
     def _calls(
         self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str
     ) -> list[_Call]:
-        unknown = sorted(set(kwargs) - SAMPLING_NAMES)
+        unknown = sorted(set(kwargs) - self._sampling_names)
         if unknown:
             raise TypeError(f"run_batch() got an unexpected keyword argument {unknown[0]!r}")
         backend = resolve_backend(backend)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from palmette.lang.backends.base import BackendBranch
+from palmette.runtime.errors import EngineDied
 
 
 class FrontendLike(Protocol):
@@ -39,6 +40,8 @@ class EngineBackend:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
+        if self.engine.loop.is_closed():
+            raise EngineDied("The engine is closed.", hint="Start another one; see set_default_backend.")
         return self.engine.loop
 
     async def open(self, *, namespace: str = "") -> BackendBranch:
