@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, Unsupported
+from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, PalmetteError, Unsupported, from_info
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.calls import OpenCalls
 from palmette.runtime.frontend.generation import Generation
@@ -26,6 +26,8 @@ from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Text
 from palmette.runtime.messages.replies import (
     Counters,
+    EngineFailed,
+    EngineProgress,
     EngineReady,
     Failed,
     Flushed,
@@ -86,7 +88,9 @@ class Frontend:
         self._calls = OpenCalls(link, self.metrics, limit=max_open)
         self._heartbeat: float | None = None
         self._trouble: tuple[Status, str] | None = None
-        self._was_ready = asyncio.Event()
+        self._start_error: PalmetteError | None = None
+        self._answered = asyncio.Event()  # the engine said that it is ready, or that it can't be
+        self._on_progress: Callable[[str], None] = lambda text: None
         self._seeds = random.SystemRandom()
 
     # --- the engine ---
@@ -99,15 +103,22 @@ class Frontend:
         await self._link.close()
 
     async def wait_ready(self) -> EngineReady:
-        """Waits until the engine has said what it is."""
-        await self._was_ready.wait()
+        """Waits until the engine has said what it is. Raises its error where it can't start."""
+        await self._answered.wait()
+        if self._start_error is not None:
+            raise self._start_error
         assert self.ready is not None
         return self.ready
+
+    def expect_engine(self, on_progress: Callable[[str], None]) -> None:
+        """A new engine is being started; `on_progress` gets what it says about that."""
+        self._answered.clear()
+        self._start_error = None
+        self._on_progress = on_progress
 
     def engine_lost(self, status: Literal["restarting", "failed"], detail: str) -> None:
         """Whoever watches the engine says that it is gone; the next EngineReady ends that."""
         self._trouble = (status, detail)
-        self._was_ready.clear()
         self.metrics.engine_restarts.inc()
 
     def health(self) -> Health:
@@ -133,7 +144,12 @@ class Frontend:
                 self._heartbeat = time.monotonic()
                 self.ready, self._trouble = reply, None
                 self.context_length = reply.context_length
-                self._was_ready.set()
+                self._answered.set()
+            elif isinstance(reply, EngineProgress):
+                self._on_progress(reply.text)
+            elif isinstance(reply, EngineFailed):
+                self._start_error = from_info(reply.error)
+                self._answered.set()
         self._calls.deliver(answers)
 
     # --- text ---

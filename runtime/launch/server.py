@@ -1,0 +1,194 @@
+"""The server: a front process (this one: HTTP, frontend) and an engine process that it starts, watches and restarts.
+
+`serve` runs until a signal. The first SIGINT or SIGTERM drains: no new connections, what runs may finish for a
+while; the second ends at once. This process loads no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from palmette.runtime.api.app import create_app
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import EngineConfig
+from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.frontend import Frontend
+from palmette.runtime.launch.engine_process import EngineProcess, Progress
+from palmette.runtime.link import ZmqLink
+from palmette.runtime.messages.replies import EngineReady
+from palmette.runtime.text.load import load_tokenizer
+from palmette.runtime.text.turns import TurnRenderer
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 30000
+DRAIN_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a start banner shows, once requests can be served."""
+
+    url: str
+    engine: EngineReady
+
+
+def serve(
+    config: EngineConfig,
+    host: str = DEFAULT_HOST,
+    port: int = DEFAULT_PORT,
+    *,
+    api_key: str | None = None,
+    model_name: str | None = None,
+    drain_seconds: float = DRAIN_SECONDS,
+    on_progress: Progress | None = None,
+    on_ready: Callable[[Serving], None] | None = None,
+) -> int:
+    """Serve until a signal; in the main thread. Returns the exit status: 0, or 1 where the engine could not be kept up.
+
+    `port` 0 takes a free one (see Serving.url). Raises InvalidRequest where the address can't be had, and the
+    engine's own error where it can't start (model not found, pool too small …).
+    """
+    progress = on_progress or (lambda text: None)
+    listener = listen(host, port)
+    try:
+        with private_folder() as folder:
+            server = _Server(config, folder, progress, model_name=model_name)
+            return asyncio.run(server.run(listener, api_key, drain_seconds, on_ready or (lambda serving: None)))
+    finally:
+        listener.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises InvalidRequest naming the address where it is taken or isn't ours."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidRequest(f"Host {host!r} can't be used: {error}.", param="host") from error
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise InvalidRequest(
+            f"Can't listen on {host}:{port}: {reason}.",
+            hint="Stop what uses it, or give another with --port (0 takes a free one).",
+            param="port",
+        ) from error
+    return listener
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[str]:
+    """A folder for sockets that only this user can enter; removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="palmette-", ignore_cleanup_errors=True) as folder:
+        if len(folder) > 80 and os.path.isdir("/tmp"):  # a socket's path has at most 107 bytes
+            with tempfile.TemporaryDirectory(prefix="palmette-", dir="/tmp", ignore_cleanup_errors=True) as short:
+                yield short
+        else:
+            yield folder
+
+
+class _Web(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are _Server's: uvicorn would raise them again at its end, before the engine has been stopped."""
+        yield
+
+
+class _Server:
+    """The front process's run: engine up, HTTP up, signals, HTTP down, engine down."""
+
+    def __init__(self, config: EngineConfig, folder: str, progress: Progress, *, model_name: str | None) -> None:
+        files = resolve(config.model)
+        tokenizer = load_tokenizer(files, chat_template=config.chat_template)
+        template = TurnRenderer.of(tokenizer) if tokenizer.chat_template is not None else None
+        self._link = ZmqLink(folder)
+        self._frontend = Frontend(
+            self._link,
+            tokenizer,
+            template,
+            model=model_name or config.model,
+            context_length=config.context_length or sys.maxsize,
+        )
+        self._engine = EngineProcess(config, self._link, self._frontend, progress)
+        self._stop_asked = 0
+
+    async def run(
+        self,
+        listener: socket.socket,
+        api_key: str | None,
+        drain_seconds: float,
+        on_ready: Callable[[Serving], None],
+    ) -> int:
+        app = create_app(self._frontend, api_key=api_key)
+        web = _Web(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            )
+        )
+        self._frontend.start()
+        async with self._signals(web):
+            try:
+                starting = asyncio.ensure_future(self._engine.start())
+                while not starting.done() and not self._stop_asked:
+                    await asyncio.wait({starting}, timeout=0.1)
+                if not starting.done():
+                    starting.cancel()
+                    return 0
+                ready = await starting
+                watching = asyncio.ensure_future(self._engine.keep_up(lambda: self._end(web)))
+                on_ready(Serving(_url(listener), ready))
+                await web.serve(sockets=[listener])
+                watching.cancel()
+                return 1 if self._engine.given_up else 0
+            finally:
+                await self._engine.stop()
+                await self._frontend.close()
+
+    def _end(self, web: uvicorn.Server) -> None:
+        web.should_exit = True
+
+    @contextlib.asynccontextmanager
+    async def _signals(self, web: uvicorn.Server) -> AsyncIterator[None]:
+        """The first signal drains, the second ends at once."""
+        loop = asyncio.get_running_loop()
+
+        def asked() -> None:
+            self._stop_asked += 1
+            web.should_exit = True
+            if self._stop_asked > 1:
+                web.force_exit = True
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}"
