@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -39,3 +41,18 @@ def cache_folder() -> Path:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "palmette"
+
+
+def package_index_url() -> str | None:
+    """The package index that pip would use, read without pip: $PIP_INDEX_URL, else the pip.conf files."""
+    explicit = os.environ.get("PIP_INDEX_URL")
+    if explicit:
+        return explicit
+    config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    places = [Path("/etc/pip.conf"), Path.home() / ".pip/pip.conf", config_home / "pip/pip.conf"]
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read([*places, Path(sys.prefix) / "pip.conf"], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return None  # pip itself would refuse it; the public index is the better guess
+    return parser.get("global", "index-url", fallback=None)

@@ -20,8 +20,7 @@ _KINDS: tuple[TensorType, ...] = get_args(TensorType)
 
 # stored form → (elements of a block, bytes of a block)
 BLOCKS: dict[TensorType, tuple[int, int]] = {
-    kind: _PLAIN.get(kind) or gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.upper()]]
-    for kind in _KINDS
+    kind: _PLAIN.get(kind) or gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind.upper()]] for kind in _KINDS
 }
 
 

@@ -120,15 +120,16 @@ class _Reader:
 
     def expect(self, count: int, what: str) -> None:
         if count > self.size - self.at:
-            raise self.damaged(
-                f"{what} need {count} bytes at offset {self.at}, and the file ends at {self.size}"
-            )
+            raise self.damaged(f"{what} need {count} bytes at offset {self.at}, and the file ends at {self.size}")
 
     def header(self) -> tuple[int, int, int]:
         """Version, number of tensors, number of metadata entries."""
         magic = bytes(self.bytes[:4])
         if magic != MAGIC:
-            raise self.damaged(f"it begins with {magic!r} and not with {MAGIC!r}")
+            raise DamagedModel(
+                f"{str(self.path)!r} is no GGUF file: it begins with {magic!r} and not with {MAGIC!r}.",
+                hint="Give a .gguf file or a model's folder; if it should be one, fetch or copy it again.",
+            )
         self.at = 4
         version = self.scalar(4, "the version")
         if version & 0xFFFF == 0:
@@ -217,9 +218,7 @@ class _Reader:
         what = f"the entry of tensor {name!r}"
         dimensions = self.scalar(4, what)
         if not 1 <= dimensions <= MAX_DIMENSIONS:
-            raise self.damaged(
-                f"tensor {name!r} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are possible"
-            )
+            raise self.damaged(f"tensor {name!r} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are possible")
         shape = tuple(reversed([self.scalar(10, what) for _ in range(dimensions)]))
         number = self.scalar(4, what)
         offset = self.scalar(10, what)
@@ -237,17 +236,13 @@ class _Reader:
     def data_start(self, alignment: Any) -> int:
         fits = isinstance(alignment, int) and 0 < alignment <= MAX_ALIGNMENT and alignment % 8 == 0
         if not fits:
-            raise self.damaged(
-                f"general.alignment={alignment!r} is not a multiple of 8 up to {MAX_ALIGNMENT}"
-            )
+            raise self.damaged(f"general.alignment={alignment!r} is not a multiple of 8 up to {MAX_ALIGNMENT}")
         start: int = -(-self.at // alignment) * alignment
         return start
 
     def data(self, name: str, start: int, size: int) -> npt.NDArray[np.uint8]:
         if start + size > self.size:
-            raise self.damaged(
-                f"tensor {name!r} should end at {start + size}, and the file ends at {self.size}"
-            )
+            raise self.damaged(f"tensor {name!r} should end at {start + size}, and the file ends at {self.size}")
         return self.map[start : start + size]
 
 

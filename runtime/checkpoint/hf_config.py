@@ -24,9 +24,7 @@ def read_json(path: Path) -> dict[str, Any]:
             hint="Fetch or copy the whole folder again.",
         ) from error
     except msgspec.DecodeError as error:
-        raise DamagedModel(
-            f"{str(path)!r} is not a JSON object: {error}.", hint="Fetch or copy it again."
-        ) from error
+        raise DamagedModel(f"{str(path)!r} is not a JSON object: {error}.", hint="Fetch or copy it again.") from error
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -37,18 +35,14 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         given = msgspec.convert(values, _Given)
     except msgspec.ValidationError as error:
-        raise DamagedModel(
-            f"{str(path)!r} has a wrong value: {error}.", hint="Fetch or copy it again."
-        ) from error
+        raise DamagedModel(f"{str(path)!r} has a wrong value: {error}.", hint="Fetch or copy it again.") from error
     if given.hidden_act != "silu":
         raise _unsupported(path, "hidden_act", given.hidden_act, "silu is supported")
     if given.sliding_window is not None and given.sliding_window < given.max_position_embeddings:
         raise _unsupported(path, "sliding_window", given.sliding_window, "full attention is supported")
     if given.quantization_config:
         method = given.quantization_config.get("quant_method")
-        raise _unsupported(
-            path, "quantization_config", method, "take the unquantised model or a GGUF file of it"
-        )
+        raise _unsupported(path, "quantization_config", method, "take the unquantised model or a GGUF file of it")
     theta, scaling = _rope(path, given)
     return ModelConfig(
         architecture=architecture,

@@ -48,9 +48,7 @@ class LlamaGguf:
     def __init__(self, file: GgufFile) -> None:
         self.file = file
         self.architecture = architecture(file)
-        self._stored = {
-            canonical: name for name in file.tensors if (canonical := canonical_name(name)) is not None
-        }
+        self._stored = {canonical: name for name in file.tensors if (canonical := canonical_name(name)) is not None}
         self.config = check_config(_config(file), file.path)
         check_tensors(
             self.config,

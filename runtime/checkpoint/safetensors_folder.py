@@ -83,9 +83,7 @@ def read_shard(path: Path) -> dict[str, RawTensor]:
     except msgspec.DecodeError as error:
         raise _damaged(path, f"its header is no JSON object ({error})") from error
     data = mapped[8 + length :]
-    return {
-        name: _tensor(path, name, entry, data) for name, entry in header.items() if name != "__metadata__"
-    }
+    return {name: _tensor(path, name, entry, data) for name, entry in header.items() if name != "__metadata__"}
 
 
 def _tensor(path: Path, name: str, entry: Any, data: npt.NDArray[np.uint8]) -> RawTensor:
