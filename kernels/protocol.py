@@ -23,7 +23,9 @@ class Batch:
     write_slots: Tensor  # int64 [T]
     row_starts: tuple[int, ...]  # R + 1 offsets into the tokens
     row_lengths: tuple[int, ...]  # R: KV length of each row after this step (its last position + 1)
-    block_tables: Tensor  # int64 [R, most pages of a row]; beyond a row's pages: 0, and it doesn't matter what lies there
+    block_tables: (
+        Tensor  # int64 [R, most pages of a row]; beyond a row's pages: 0, and it doesn't matter what lies there
+    )
     logits_at: Tensor  # int64 [L]
     page_size: int
 
@@ -58,9 +60,7 @@ class Kernels(Protocol):
         """Prepares weight [N, K], float16 or float32, once, for products that are kept in float32 (logits)."""
         ...
 
-    def attention(
-        self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float
-    ) -> Attention:
+    def attention(self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float) -> Attention:
         """Plans one step's attention; called once a step."""
         ...
 

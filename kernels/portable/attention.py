@@ -22,12 +22,12 @@ class Scratch:
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
 
-    def take(self, name: str, *shape: int) -> Tensor:
-        """Uninitialised float32 memory of this shape, valid until the name is taken again."""
+    def take(self, name: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Uninitialised memory of this shape, valid until the name is taken again."""
         count = math.prod(shape)
         buffer = self._buffers.get(name)
-        if buffer is None or buffer.numel() < count:
-            buffer = self._buffers[name] = torch.empty(count)
+        if buffer is None or buffer.numel() < count or buffer.dtype != dtype:
+            buffer = self._buffers[name] = torch.empty(count, dtype=dtype)
         return buffer[:count].view(shape)
 
 
@@ -88,7 +88,9 @@ class PortableAttention:
         """The KV of a group's tiles: [n, kv_heads, blocks × BLOCK, head_dim] float32, valid until the next gather."""
         kv_heads, head_dim = stored.shape[2:]
         n, lanes = group.hidden.shape[0], group.blocks * BLOCK
-        pages = stored.view(stored.shape[0], -1).index_select(0, group.pages)
+        flat = stored.view(stored.shape[0], -1)
+        pages = self.scratch.take("pages", group.pages.shape[0], flat.shape[1], dtype=stored.dtype)
+        torch.index_select(flat, 0, group.pages, out=pages)
         picked = pages.view(n, -1, kv_heads, head_dim)[:, :lanes]
         return self.scratch.take("gathered", n, kv_heads, lanes, head_dim).copy_(picked.transpose(1, 2))
 

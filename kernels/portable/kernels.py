@@ -54,8 +54,6 @@ class PortableKernels:
     def head(self, weight: Tensor) -> PortableHead:
         return PortableHead(weight, self.linear)
 
-    def attention(
-        self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float
-    ) -> PortableAttention:
+    def attention(self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float) -> PortableAttention:
         groups = plan_groups(batch, share=heads // kv_heads, head_dim=head_dim, shapes=self._shapes)
         return PortableAttention(groups, scale, self._scratch)

@@ -18,7 +18,7 @@ BLOCK = 128  # positions
 TILE_QUERIES = (1, 4, 16, 64)
 TILE_ROWS = (4, 8, 16, 32, 64, 128, 192, 256, 512)  # rows of a tile's products: queries × heads a KV head, padded
 BASE_TILE_ROWS = 16
-GROUP_LANES = {1: 4096, 4: 4096, 16: 2048, 64: 1024}  # KV positions of a group, by the queries of its tiles
+GROUP_LANES = {1: 8192, 4: 8192, 16: 4096, 64: 1024}  # KV positions of a group, by the queries of its tiles
 
 
 @dataclass(frozen=True)

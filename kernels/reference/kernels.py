@@ -50,9 +50,7 @@ class ReferenceKernels:
     def head(self, weight: Tensor) -> ReferenceHead:
         return ReferenceHead(wide(weight))
 
-    def attention(
-        self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float
-    ) -> ReferenceAttention:
+    def attention(self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float) -> ReferenceAttention:
         return ReferenceAttention(batch, scale)
 
 
