@@ -71,13 +71,12 @@ class Generation:
         if self._logprobs and len(logprobs) != len(tokens):
             self.close()
             raise InternalError(f"The engine sent {len(logprobs)} logprobs for {len(tokens)} tokens.")
-        piece = self._output.push(tokens, logprobs)
         if finish is None:
+            piece = self._output.push(tokens, logprobs)
             return self._as_chunk(piece) if piece.text or piece.tokens else None
         self._ended = True
-        rest, finish = self._output.finish(finish)
-        both = Piece(piece.text + rest.text, piece.tokens + rest.tokens, piece.logprobs + rest.logprobs)
-        return self._as_chunk(both, finish)
+        piece, finish = self._output.finish(finish, tokens, logprobs)
+        return self._as_chunk(piece, finish)
 
     def _as_chunk(self, piece: Piece, finish: Finish | None = None) -> Chunk:
         return Chunk(

@@ -47,22 +47,21 @@ class OutputText:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Piece:
-        """Take new tokens in; returns what became certain."""
-        for token in tokens:
-            self._bytes += self._piece(token)
-            self._ends.append(len(self._bytes))
-        self._tokens.extend(tokens)
-        self._logprobs.extend(logprobs)
+        """Take new tokens in, which didn't end the output; returns what became certain."""
+        self._take(tokens, logprobs)
         if self._hold_all:
             return Piece()
         return self._hand_out(len(self._bytes) - self._held(), len(self._tokens), final=False)
 
-    def finish(self, finish: Finish) -> tuple[Piece, Finish]:
-        """The rest, cut where the engine stopped, and the finish as callers see it.
+    def finish(
+        self, finish: Finish, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()
+    ) -> tuple[Piece, Finish]:
+        """The rest with the last tokens, cut where the engine stopped, and the finish as callers see it.
 
         Where the stop lies inside a token that completes a character begun in the tokens before, those tokens move
         from `kept_tokens` into `kept_bytes`, so that the kept bytes are whole characters.
         """
+        self._take(tokens, logprobs)
         kept = min(finish.kept_tokens, len(self._tokens))
         kept_bytes = finish.kept_bytes
         end = self._end_of(kept) + len(kept_bytes)
@@ -81,6 +80,13 @@ class OutputText:
     def handed_out(self) -> tuple[tuple[int, ...], bytes]:
         """The tokens handed out so far, and the bytes handed out as text behind them."""
         return tuple(self._tokens[: self._sent]), bytes(self._bytes[self._end_of(self._sent) : self._shown])
+
+    def _take(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob]) -> None:
+        for token in tokens:
+            self._bytes += self._piece(token)
+            self._ends.append(len(self._bytes))
+        self._tokens.extend(tokens)
+        self._logprobs.extend(logprobs)
 
     def _piece(self, token: int) -> bytes:
         """A model may have more embeddings than its tokenizer has tokens; those spell nothing."""
