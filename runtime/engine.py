@@ -64,8 +64,8 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None) -> EngineC
         kv_tokens=kv_tokens,
         page_size=config.page_size,
         threads=threads,
-        dtype=model.dtype,
-        kernels=model.kernels_name,
+        dtype=str(model.dtype).removeprefix("torch."),
+        kernels=model.kernels.name,
         load_seconds=time.monotonic() - start,
     )
     vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
@@ -93,7 +93,7 @@ def pool_pages(config: EngineConfig, model: Model, context: int) -> int:
     if config.kv_tokens is not None:
         tokens = config.kv_tokens
     else:
-        tokens = min(free_memory() // 4 // model.kv_bytes_per_token, context * config.max_running)
+        tokens = min(free_memory() // 4 // model.bytes_per_token, context * config.max_running)
     pages = tokens // config.page_size
     if pages < 1:
         raise NeverFits(
