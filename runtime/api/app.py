@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 
 from fastapi import FastAPI
-from fastapi.responses import ORJSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palmette.runtime.api import branches, errors, native, openai_chat, openai_completions, operations
 from palmette.runtime.api.branches import BranchTable
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.frontend import Frontend
 
@@ -49,6 +49,6 @@ class ApiKey:
                     "param": None,
                     "code": "invalid_api_key",
                 }
-                await ORJSONResponse({"error": body}, status_code=401)(scope, receive, send)
+                await JsonResponse({"error": body}, status_code=401)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

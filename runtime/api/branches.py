@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import ORJSONResponse
 
 from palmette.runtime.api.bodies import parse, read
 from palmette.runtime.api.errors import event_error
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.schemas_native import (
     BranchForkBody,
     BranchGenerateBody,
@@ -97,12 +97,12 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     @routes.post("")
     async def open_branch(request: Request) -> Response:
         body = await read(request, OpenBranchBody)
-        return ORJSONResponse({"id": await table.add(await frontend.open_branch(body.namespace))})
+        return JsonResponse({"id": await table.add(await frontend.open_branch(body.namespace))})
 
     @routes.post("/{branch_id}/extend")
     async def extend(branch_id: str, request: Request) -> Response:
         body = await read(request, PartsBody)
-        return ORJSONResponse({"appended": await table.get(branch_id).extend(parts_of(body.parts, frontend))})
+        return JsonResponse({"appended": await table.get(branch_id).extend(parts_of(body.parts, frontend))})
 
     @routes.post("/{branch_id}/generate")
     async def generate(branch_id: str, request: Request) -> Response:
@@ -112,9 +112,7 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         params.check(frontend.vocabulary.size)
         parts = parts_of(body.parts, frontend)
         chunks = table.get(branch_id).generate(parts, params, return_text=body.return_text)
-        return EventStream(  # type: ignore[return-value]  # an ASGI answer
-            _events(chunks), lambda error: event({"error": event_error(error.info())})
-        )
+        return EventStream(_events(chunks), lambda error: event({"error": event_error(error.info())}))
 
     @routes.post("/{branch_id}/score")
     async def score(branch_id: str, request: Request) -> Response:
@@ -130,17 +128,17 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         body = await read(request, BranchForkBody)
         branch = table.get(branch_id)
         forks, appended = await branch.fork_with_text(parts_of(body.parts, frontend), body.count)
-        return ORJSONResponse({"ids": [await table.add(each) for each in forks], "appended": appended})
+        return JsonResponse({"ids": [await table.add(each) for each in forks], "appended": appended})
 
     @routes.post("/{branch_id}/truncate")
     async def truncate(branch_id: str, request: Request) -> Response:
         body = await read(request, TruncateBody)
         await table.get(branch_id).truncate(body.position)
-        return ORJSONResponse({})
+        return JsonResponse({})
 
     @routes.delete("/{branch_id}")
     async def close(branch_id: str) -> Response:
-        return ORJSONResponse({"closed": await table.remove(branch_id)})
+        return JsonResponse({"closed": await table.remove(branch_id)})
 
     return routes
 

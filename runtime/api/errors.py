@@ -7,9 +7,10 @@ from typing import Any
 
 import pydantic
 from fastapi import FastAPI, Request
-from fastapi.responses import ORJSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.errors import ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
 log = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ def error_type(status: int) -> str:
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
 
 
-def error_response(error: PalmetteError) -> ORJSONResponse:
+def error_response(error: PalmetteError) -> JsonResponse:
     headers = {"retry-after": "1"} if error.retryable and error.http_status in (429, 503) else None
-    return ORJSONResponse(error_body(error), status_code=error.http_status, headers=headers)
+    return JsonResponse(error_body(error), status_code=error.http_status, headers=headers)
 
 
 def as_ours(error: Exception) -> PalmetteError:
@@ -74,19 +75,39 @@ def install(app: FastAPI) -> None:
     """The handlers that turn what a route raises into an answer."""
 
     @app.exception_handler(PalmetteError)
-    async def ours(request: Request, error: PalmetteError) -> ORJSONResponse:
+    async def ours(request: Request, error: PalmetteError) -> JsonResponse:
         return error_response(error)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> ORJSONResponse:
+    async def http(request: Request, error: HTTPException) -> JsonResponse:
         where = f"{request.method} {request.url.path}"
         message = f"{where}: {error.detail}."
         body = {"message": message, "type": error_type(error.status_code), "param": None, "code": None}
-        return ORJSONResponse({"error": body}, status_code=error.status_code, headers=error.headers)
+        return JsonResponse({"error": body}, status_code=error.status_code, headers=error.headers)
 
-    @app.exception_handler(Exception)
-    async def other(request: Request, error: Exception) -> ORJSONResponse:
-        return error_response(as_ours(error))
+    app.add_middleware(Faults)
+
+
+class Faults:
+    """Answers what no handler knows, once logged; nothing of it reaches the server below."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:  # the boundary of the server
+            ours = as_ours(error)
+            if not started:
+                await error_response(ours)(scope, receive, send)
 
 
 def event_error(info: ErrorInfo) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import ORJSONResponse
 
 from palmette.runtime.api.bodies import parse, read
 from palmette.runtime.api.errors import error_body
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.schemas_native import (
     AbortBody,
     DetokenizeBody,
@@ -44,11 +44,11 @@ def router(surface: Surface) -> APIRouter:
             prompt_logprobs_from=body.logprob_start_len,
         )
         if body.stream:
-            return EventStream(  # type: ignore[return-value]  # an ASGI answer
+            return EventStream(
                 _events(generations, many=many), lambda error: event(error_body(error)), owned=generations
             )
         answers = await unless_gone(request, _answers(generations))
-        return ORJSONResponse(answers if many else answers[0])
+        return JsonResponse(answers if many else answers[0])
 
     @routes.post("/tokenize")
     async def tokenize(request: Request) -> Response:
@@ -59,24 +59,24 @@ def router(surface: Surface) -> APIRouter:
             tokens = await frontend.tokens_of(chat_messages(body.messages))
         else:
             tokens = await frontend.encode(body.prompt or "", special=body.special)
-        return ORJSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": frontend.context_length})
+        return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": frontend.context_length})
 
     @routes.post("/detokenize")
     async def detokenize(request: Request) -> Response:
         body = await read(request, DetokenizeBody)
         frontend.check_tokens(body.tokens)
-        return ORJSONResponse({"prompt": frontend.text_of(body.tokens, special=body.special)})
+        return JsonResponse({"prompt": frontend.text_of(body.tokens, special=body.special)})
 
     @routes.post("/abort")
     async def abort(request: Request) -> Response:
         body = await read(request, AbortBody)
         if body.rid is None and not body.abort_all:
             raise InvalidRequest("Give 'rid', or abort_all=true.", param="rid")
-        return ORJSONResponse({"aborted": frontend.abort(None if body.abort_all else body.rid)})
+        return JsonResponse({"aborted": frontend.abort(None if body.abort_all else body.rid)})
 
     @routes.post("/flush_cache")
     async def flush_cache(request: Request) -> Response:
-        return ORJSONResponse({"flushed_pages": await frontend.flush_cache()})
+        return JsonResponse({"flushed_pages": await frontend.flush_cache()})
 
     @routes.get("/cache")
     async def cache(request: Request) -> Response:
@@ -89,7 +89,7 @@ def router(surface: Surface) -> APIRouter:
             }
             for node in dump.nodes
         ]
-        return ORJSONResponse({"page_size": dump.page_size, "nodes": nodes})
+        return JsonResponse({"page_size": dump.page_size, "nodes": nodes})
 
     return routes
 

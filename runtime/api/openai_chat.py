@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import ORJSONResponse
 
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.openai_replies import chat_logprobs, now, usage_json
 from palmette.runtime.api.schemas_openai import ChatBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
@@ -31,8 +31,8 @@ def router(surface: Surface) -> APIRouter:
         prompt = await surface.frontend.tokens_of(chat_messages(body.messages))
         call = _Chat(surface, body, prompt)
         if body.stream:
-            return call.stream()  # type: ignore[return-value]  # an ASGI answer
-        return ORJSONResponse(await unless_gone(request, call.answer()), headers=body.headers)
+            return call.stream()
+        return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
 
     return routes
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import ORJSONResponse
 
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.openai_replies import completion_logprobs, now, usage_json
 from palmette.runtime.api.schemas_openai import CompletionBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
@@ -35,8 +35,8 @@ def router(surface: Surface) -> APIRouter:
         prompts = await surface.prompts(body.prompt, "prompt")
         call = _Completion(surface, body, prompts)
         if body.stream:
-            return call.stream()  # type: ignore[return-value]  # an ASGI answer
-        return ORJSONResponse(await unless_gone(request, call.answer()), headers=body.headers)
+            return call.stream()
+        return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
 
     return routes
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
-from fastapi.responses import ORJSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import ModelNotFound
 
@@ -25,13 +25,13 @@ def router(surface: Surface) -> APIRouter:
 
     @routes.get("/v1/models")
     async def models() -> Response:
-        return ORJSONResponse({"object": "list", "data": [model_card()]})
+        return JsonResponse({"object": "list", "data": [model_card()]})
 
     @routes.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
         if name != surface.model:
             raise ModelNotFound(f"Model {name!r} is not served here.", hint=f"The model is {surface.model!r}.")
-        return ORJSONResponse(model_card())
+        return JsonResponse(model_card())
 
     @routes.get("/health")
     async def health() -> Response:
@@ -42,13 +42,13 @@ def router(surface: Surface) -> APIRouter:
         if counters.quarantined_pages:
             body["status"], body["detail"] = "degraded", f"{counters.quarantined_pages} pages are quarantined."
         body |= {"running": counters.running, "waiting": counters.waiting}
-        return ORJSONResponse(body, status_code=200 if now.status == "ok" else 503)
+        return JsonResponse(body, status_code=200 if now.status == "ok" else 503)
 
     @routes.get("/ready")
     async def ready() -> Response:
         """200 when requests can be served now."""
         status = frontend.health().status
-        return ORJSONResponse({"ready": status == "ok", "status": status}, status_code=200 if status == "ok" else 503)
+        return JsonResponse({"ready": status == "ok", "status": status}, status_code=200 if status == "ok" else 503)
 
     @routes.get("/metrics")
     async def metrics() -> Response:

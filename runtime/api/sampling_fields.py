@@ -55,7 +55,7 @@ def as_tuple(value: str | list[str]) -> tuple[str, ...]:
 
 def token_biases(given: dict[str, float]) -> dict[int, float]:
     """JSON's object keys are strings; a bias is of a token id."""
-    biases: dict[int, float] = Field(default_factory=dict)
+    biases: dict[int, float] = {}
     for key, bias in given.items():
         try:
             biases[int(key)] = bias

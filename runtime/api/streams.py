@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import Any, Protocol, TypeVar
 
 import orjson
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from palmette.runtime.api.errors import as_ours
@@ -29,7 +29,7 @@ class Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-class EventStream:
+class EventStream(Response):
     """An ASGI answer made of server-sent events.
 
     `events` yields encoded events; an error in it becomes one last event made by `on_error`. When the client goes
@@ -45,15 +45,12 @@ class EventStream:
         owned: Sequence[Closable] = (),
     ) -> None:
         """`owned` is closed at the end too: iterators that `events` may not have begun to read."""
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
+        del self.headers["content-length"]
+        self.headers["content-type"] = "text/event-stream; charset=utf-8"
         self._events = events
         self._on_error = on_error
         self._owned = owned
-        self._headers = {
-            "content-type": "text/event-stream; charset=utf-8",
-            "cache-control": "no-cache",
-            "x-accel-buffering": "no",
-            **(headers or {}),
-        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = asyncio.ensure_future(self._write(send))
@@ -70,8 +67,7 @@ class EventStream:
             raise error
 
     async def _write(self, send: Send) -> None:
-        headers = [(name.encode(), value.encode()) for name, value in self._headers.items()]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             async for data in self._events:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
