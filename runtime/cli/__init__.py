@@ -1,0 +1,5 @@
+"""The `palmette` command."""
+
+from palmette.runtime.cli.app import main
+
+__all__ = ["main"]
