@@ -1,0 +1,136 @@
+"""Bit by bit: random programs of requests on a real (tiny, random) model against one at a time without a cache.
+
+The model has three query heads a KV head; contexts reach beyond two attention blocks. KV is poisoned with NaN, so
+reading a slot that nobody wrote shows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from engine_harness import Harness, Workload, generate, run_workload, workloads
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from palmette.kernels.portable import PortableKernels
+from palmette.kernels.protocol import set_threads
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.messages.requests import Generate, Request, Score
+from palmette.runtime.models.loading import Model, load_model
+from palmette.runtime.plan import Worker
+from palmette.runtime.text.load import load_tokenizer
+from palmette.runtime.vocabulary import Vocabulary
+from palmette.runtime.worker.worker import CpuWorker
+
+
+@cache
+def model(dtype: str) -> Model:
+    return load_model(resolve("tiny"), dtype, "portable")  # type: ignore[arg-type]
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    return load_tokenizer(resolve("tiny")).vocabulary.padded(model("float32").config.vocab_size)
+
+
+class ModelHarness(Harness):
+    def __init__(self, dtype: str = "float32", use: Model | None = None, **options: Any) -> None:
+        chosen = use or model(dtype)
+
+        def make(pages: int, page_size: int, *, slots: int, context: int) -> Worker:
+            store = chosen.new_store(pages, page_size, poison=True)
+            return CpuWorker(chosen, store, slots=slots, context_length=context, page_size=page_size)
+
+        super().__init__(make, vocabulary(), **options)
+
+
+def alone(request: Request, dtype: str = "float32", context: int = 400) -> Any:
+    """One request, its whole prompt in one chunk, nothing cached, one thread."""
+    threads = torch.get_num_threads()
+    set_threads(1)
+    try:
+        harness = ModelHarness(
+            dtype, pages=context, page_size=1, context=context, prefix_cache=False, step_tokens=context
+        )
+        harness.run(request)
+    finally:
+        set_threads(threads)
+    assert isinstance(request, Generate | Score)
+    return harness.answer(request.id)
+
+
+def check(workload: Workload, aborts: list[bool], threads: int, dtype: str) -> None:
+    options, requests, _ = workload
+    set_threads(threads)
+    harness = ModelHarness(dtype, **options)
+    aborted = run_workload(harness, workload, aborts[: len(requests)])
+    for request in requests:
+        assert isinstance(request, Generate | Score)
+        if request.id not in aborted:
+            assert harness.answer(request.id) == alone(request, dtype), request
+
+
+ABORTS = st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9)
+STOPS: list[tuple[str, ...]] = [(), ("e",), (" the",)]
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(["float32", "bfloat16"]))
+def test_any_program_of_requests_is_bit_identical(
+    workload: Workload, aborts: list[bool], threads: int, dtype: str
+) -> None:
+    check(workload, aborts, threads, dtype)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(["float32", "bfloat16"]))
+def test_many_programs_of_requests_are_bit_identical(
+    workload: Workload, aborts: list[bool], threads: int, dtype: str
+) -> None:
+    check(workload, aborts, threads, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_long_contexts_with_eviction_and_retraction(dtype: str, page_size: int) -> None:
+    """Two attention blocks and more; a pool that holds hardly more than the longest request."""
+    stem = [1 + (7 * i) % 290 for i in range(260)]
+    requests = [
+        generate(f"r{i}", [*stem[: 150 + 20 * i], i + 1, 5], max_tokens=12, temperature=float(i % 2), seed=i,
+                 logprobs=True, top_logprobs=2, ignore_eos=True, prompt_logprobs_from=140 if i % 2 else None)
+        for i in range(6)
+    ]  # fmt: skip
+    harness = ModelHarness(
+        dtype, pages=-(-300 // page_size) + 2, page_size=page_size, context=300, step_tokens=37, max_running=4
+    )
+    harness.run(*requests)
+    for request in requests:
+        assert harness.answer(request.id) == alone(request, dtype), request.id
+    assert harness.core.counters().evicted_pages > 0
+
+
+class BatchDependent(PortableKernels):
+    """A linear layer that is right, and quick for one row, but whose bits depend on how many rows there are."""
+
+    name = "batch dependent"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.functional.linear  # type: ignore[assignment]
+
+
+def test_a_kernel_that_depends_on_its_batch_is_caught() -> None:
+    dependent = load_model(resolve("tiny"), "float32", BatchDependent())
+    requests = [generate(f"r{i}", [1 + i, 2, 3, 4], max_tokens=20, logprobs=True, ignore_eos=True) for i in range(4)]
+    together = ModelHarness(use=dependent, pages=64, step_tokens=64)
+    together.run(*requests)
+    answers = []
+    for request in requests:
+        single = ModelHarness(use=dependent, pages=64, step_tokens=64)
+        single.run(request)
+        answers.append(single.answer(request.id))
+    assert [together.answer(request.id) for request in requests] != answers
