@@ -84,12 +84,18 @@ class OpenCalls:
         self._metrics = metrics
         self._limit = limit
         self._calls: dict[str, Call] = {}
+        self.absence: PalmetteError | None = None  # why nothing can be sent now
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def open(self, request: Generate | Score | FlushCache | DumpTree) -> Call:
-        """Send `request`. Raises Overloaded where too many are open, InvalidRequest for an id that is."""
+        """Send `request`. Raises Overloaded where too many are open, InvalidRequest for an id that is.
+
+        Raises EngineDied at once where there is no engine.
+        """
+        if self.absence is not None:
+            raise self.absence
         if request.id in self._calls:
             raise InvalidRequest(
                 f"A request with id {request.id!r} is running.",

@@ -16,7 +16,14 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, PalmetteError, Unsupported, from_info
+from palmette.runtime.errors import (
+    ContextLengthExceeded,
+    EngineDied,
+    InvalidRequest,
+    PalmetteError,
+    Unsupported,
+    from_info,
+)
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.calls import OpenCalls
 from palmette.runtime.frontend.generation import Generation
@@ -119,6 +126,8 @@ class Frontend:
     def engine_lost(self, status: Literal["restarting", "failed"], detail: str) -> None:
         """Whoever watches the engine says that it is gone; the next EngineReady ends that."""
         self._trouble = (status, detail)
+        hint = "Try again in a moment." if status == "restarting" else "Start the server again; its log says why."
+        self._calls.absence = EngineDied(detail, hint=hint)
         self.metrics.engine_restarts.inc()
 
     def health(self) -> Health:
@@ -142,7 +151,7 @@ class Frontend:
                 self.metrics.record_counters(reply.counters)
             elif isinstance(reply, EngineReady):
                 self._heartbeat = time.monotonic()
-                self.ready, self._trouble = reply, None
+                self.ready, self._trouble, self._calls.absence = reply, None, None
                 self.context_length = reply.context_length
                 self._answered.set()
             elif isinstance(reply, EngineProgress):
