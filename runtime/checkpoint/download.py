@@ -94,7 +94,7 @@ def _once(client: httpx.Client, url: str, part: Path, size: int, report: Report)
             raise httpx.RemoteProtocolError("the server sent another range than it was asked for")
         have = have if resumed else 0
         with part.open("ab" if resumed else "wb") as file:
-            for chunk in response.iter_bytes(_CHUNK):
+            for chunk in response.iter_raw():
                 have += len(chunk)
                 if have > size:
                     raise httpx.RemoteProtocolError(f"the server sent more than {size} bytes")
