@@ -39,6 +39,11 @@ class LibraryTokenizer(VocabularyTokenizer):
             ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
         return ids
 
+    def to_json(self) -> str:
+        """The text of a tokenizer.json that encodes as this does, for programs that read nothing else."""
+        with self._lock:
+            return str(self._library.to_str())
+
 
 def byte_alphabet() -> dict[str, int]:
     """The printable characters that byte-level BPE writes bytes as: character → byte.
