@@ -18,7 +18,7 @@ LEAVES = {
     "runtime.config": (),
     "runtime.machine": (),
     "runtime.plan": (),
-    "runtime.vocabulary": (),
+    "runtime.vocabulary": ("runtime.errors",),
 }
 
 # Module prefix → prefixes it may import, leaves and itself aside. The longest matching prefix counts.
@@ -51,6 +51,9 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
               "runtime.api", "runtime.link")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle")
+
+# Modules that import ours inside a function, each with its reason.
+LAZY = {"runtime.checkpoint.resolve": "a start that has its model shouldn't wait for the download's imports"}
 
 # Files that may be longer than 600 lines, each with its reason.
 LONG_FILES: dict[str, str] = {}
@@ -144,7 +147,7 @@ def test_no_import_hides_a_cycle(root: Path) -> None:
     wrong = [
         f"{path.relative_to(root)}:{line} imports {imported}"
         for module, path in modules(root)
-        if not any(within(module, wiring) for wiring in WIRING)
+        if module not in LAZY and not any(within(module, wiring) for wiring in WIRING)
         for imported, line, inside in imports(path)
         if inside and imported.startswith("palmette")
     ]
