@@ -1,4 +1,4 @@
-"""What every kernel backend offers, with one signature. reference/ defines the meaning; the others are compared with it.
+"""What every kernel backend offers, with one signature. reference/ defines the meaning, the others are compared.
 
 Rows: a batch is a flat list of T tokens grouped into R rows (a row is one request's run of consecutive tokens in this
 step). KV of a layer: [pages, page_size, kv_heads, head_dim] for keys and the same for values; a slot is

@@ -49,12 +49,25 @@ class KVStore:
         return 2 * len(self.keys) * one.numel() * one.element_size()
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Puts k and v [T, kv_heads, head_dim] into `slots` (int64 [T], all different), rounded to the store's dtype."""
+        """Puts k and v [T, kv_heads, head_dim] into `slots`, int64 [T], all different; rounds to the store's dtype."""
         for buffer, new in ((self.keys[layer], k), (self.values[layer], v)):
             buffer.flatten(0, 1).index_copy_(0, slots, new.to(buffer.dtype))
 
     def copy_pages(self, copies: npt.NDArray[np.int32]) -> None:
         """Copies in every layer, row by row in order: [n, 3] of source page, destination page, slots from the start."""
-        for source, destination, slots in copies.tolist():
-            for buffer in self.keys + self.values:
-                buffer[destination, :slots] = buffer[source, :slots]
+        sources, destinations = set(copies[:, 0].tolist()), copies[:, 1].tolist()
+        if sources.isdisjoint(destinations) and len(set(destinations)) == len(destinations):
+            self._copy_at_once(copies)
+        else:  # a copy of a copy: the order matters
+            for index in range(len(copies)):
+                self._copy_at_once(copies[index : index + 1])
+
+    def _copy_at_once(self, copies: npt.NDArray[np.int32]) -> None:
+        """One gather and one scatter a buffer, however many pages."""
+        copied = np.arange(self.page_size) < copies[:, 2:]
+        offsets = np.broadcast_to(np.arange(self.page_size), copied.shape)
+        from_slots = torch.from_numpy((copies[:, :1].astype(np.int64) * self.page_size + offsets)[copied])
+        to_slots = torch.from_numpy((copies[:, 1:2].astype(np.int64) * self.page_size + offsets)[copied])
+        for buffer in self.keys + self.values:
+            slots = buffer.flatten(0, 1)
+            slots.index_copy_(0, to_slots, slots.index_select(0, from_slots))

@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor
 
+from palmette.kernels.portable.row_blocks import threads
 from palmette.kernels.portable.tiles import BLOCK, TileGroup
 
 
@@ -34,18 +35,20 @@ class Scratch:
 class PortableAttention:
     """One step's attention over the planned groups."""
 
-    def __init__(self, groups: list[TileGroup], scale: float, scratch: Scratch) -> None:
+    def __init__(self, groups: list[TileGroup], scale: float, scratch: Scratch, thread_count: int) -> None:
         self.groups = groups
+        self.thread_count = thread_count
         self.scale = scale
         self.scratch = scratch
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         out = torch.empty_like(q)
-        for group in self.groups:
-            result = self._attend_group(group, q, keys, values)
-            if group.kept is not None:
-                result = result.index_select(0, group.kept)
-            out.index_copy_(0, group.targets, result.to(q.dtype))
+        with threads(self.thread_count):
+            for group in self.groups:
+                result = self._attend_group(group, q, keys, values)
+                if group.kept is not None:
+                    result = result.index_select(0, group.kept)
+                out.index_copy_(0, group.targets, result.to(q.dtype))
         return out
 
     def _attend_group(self, group: TileGroup, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -69,7 +72,8 @@ class PortableAttention:
         torch.bmm(weights.view(products, rows, BLOCK), v.view(products, BLOCK, head_dim), out=parts)
         parts = parts.view(n, kv_heads, blocks, rows, head_dim)
         total = _fold(parts).div_(_fold(weights.sum(-1, keepdim=True)))
-        result = total[:, :, : group.queries * (q.shape[1] // kv_heads)].unflatten(2, (group.queries, -1))
+        share = q.shape[1] // kv_heads
+        result = total[:, :, : group.queries * share].view(n, kv_heads, group.queries, share, head_dim)
         return result.transpose(1, 2).reshape(-1, q.shape[1], head_dim)
 
     def _tiles(self, group: TileGroup, q: Tensor, kv_heads: int) -> Tensor:
@@ -79,7 +83,7 @@ class PortableAttention:
         share = heads // kv_heads
         tile = q.new_zeros(n, kv_heads, rows, head_dim, dtype=torch.float32)
         picked = q.index_select(0, group.tokens).view(n, group.queries, kv_heads, share, head_dim)
-        used = tile[:, :, : group.queries * share].unflatten(2, (group.queries, share))
+        used = tile[:, :, : group.queries * share].view(n, kv_heads, group.queries, share, head_dim)
         used.copy_(picked.transpose(1, 2)).mul_(self.scale)
         tiles = self.scratch.take("tiles", n, kv_heads, group.blocks, rows, head_dim)
         return tiles.copy_(tile.unsqueeze(2)).view(-1, rows, head_dim)

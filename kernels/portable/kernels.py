@@ -55,5 +55,6 @@ class PortableKernels:
         return PortableHead(weight, self.linear)
 
     def attention(self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float) -> PortableAttention:
-        groups = plan_groups(batch, share=heads // kv_heads, head_dim=head_dim, shapes=self._shapes)
-        return PortableAttention(groups, scale, self._scratch)
+        verified = self._shapes.verified(head_dim)
+        groups = plan_groups(batch, heads // kv_heads, verified.counts)
+        return PortableAttention(groups, scale, self._scratch, verified.threads)

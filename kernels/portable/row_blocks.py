@@ -7,7 +7,9 @@ base count gives. What was verified decides speed alone, never bits. Used by the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -15,9 +17,15 @@ from torch import Tensor
 
 BASE_ROWS = 16
 CANDIDATE_ROWS = (4, 8, 16, 32, 64, 128, 256)
+PROBE_ROWS = 256 + BASE_ROWS
 CALL_COST_ROWS = 32  # what starting a product costs, in rows (measured: 576 → 3072, bfloat16)
 
 Product = Callable[[Tensor], Tensor]  # [rows, K] → [rows, N], or batches of those
+
+
+def aligned(x: Tensor) -> Tensor:
+    """x, contiguous and starting at a multiple of 64 bytes, as torch allocates."""
+    return x.contiguous() if x.data_ptr() % 64 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
@@ -36,20 +44,62 @@ def probe(rows: int, width: int, dtype: torch.dtype) -> Tensor:
     return (torch.randn(rows, width, generator=generator) * magnitudes).to(dtype)
 
 
-def verified_rows(
-    product: Product, rows: Tensor, candidates: tuple[int, ...] = CANDIDATE_ROWS, base: int = BASE_ROWS
-) -> tuple[int, ...]:
-    """The candidates, ascending, whose product gives every one of `rows` [n, K] the bits of the base count's.
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Torch's operators on `count` threads."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
-    `rows` hold at least the largest candidate's count, a multiple of it and of the base. The base is always in.
+
+@dataclass(frozen=True)
+class Verified:
+    """Row counts, ascending, that give a row one thread's base bits when computed on `threads` threads."""
+
+    counts: tuple[int, ...]
+    threads: int
+
+
+def verify(gives_base_bits: Callable[[int], bool], candidates: tuple[int, ...], base: int) -> Verified:
+    """Tries the candidates on torch's threads, then on one: some BLAS split narrow products among many threads.
+
+    No counts where not even the base gives its own bits at every place in a product.
     """
-    expected = torch.cat([product(part) for part in rows.split(base)])
-    good = {base}
-    for count in candidates:
-        found = torch.cat([product(part) for part in rows.split(count)])
-        if same_bits(found, expected):
-            good.add(count)
-    return tuple(sorted(good))
+    for count in sorted({torch.get_num_threads(), 1}, reverse=True):
+        with threads(count):
+            good = tuple(rows for rows in candidates if gives_base_bits(rows))
+        if base in good:
+            return Verified(good, count)
+    return Verified((), 1)
+
+
+def places(total: int, count: int) -> tuple[slice, ...]:
+    """Where a candidate is tried: both ends, and with every row at another place than in the base's products.
+
+    Rows are copied from there to aligned memory: a BLAS may also look at how a row lies in memory, which then shows.
+    """
+    odd = min(3, total - count)
+    return slice(0, count), slice(odd, odd + count), slice(total - count, total)
+
+
+def verified_rows(product: Product, rows: Tensor) -> Verified:
+    """The row counts whose products of `rows` [n, K] give a row the bits of the base count's. A few products each.
+
+    n is a multiple of the base and larger than every candidate.
+    """
+    with threads(1):
+        expected = torch.cat([product(part) for part in torch.split(rows, BASE_ROWS)])
+
+    def gives_base_bits(count: int) -> bool:
+        return all(same_bits(product(rows[part].clone()), expected[part]) for part in places(len(rows), count))
+
+    return verify(gives_base_bits, CANDIDATE_ROWS, BASE_ROWS)
 
 
 @cache

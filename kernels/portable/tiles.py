@@ -6,12 +6,13 @@ which row counts a tile's products may have. Used by attention.py.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from palmette.kernels.portable.row_blocks import probe, same_bits
+from palmette.kernels.portable.row_blocks import Verified, places, probe, same_bits, threads, verify
 from palmette.kernels.protocol import Batch
 
 BLOCK = 128  # positions
@@ -65,9 +66,9 @@ def cut(batch: Batch, most_queries: int) -> list[Tile]:
     return tiles
 
 
-def plan_groups(batch: Batch, *, share: int, head_dim: int, shapes: TileShapes) -> list[TileGroup]:
-    """The step's groups. `share`: query heads a KV head."""
-    most_rows = shapes.row_counts(head_dim)[-1]
+def plan_groups(batch: Batch, share: int, row_counts: tuple[int, ...]) -> list[TileGroup]:
+    """The step's groups. `share`: query heads a KV head; `row_counts`: what a tile's products may have, ascending."""
+    most_rows = row_counts[-1]
     most_queries = max(queries for queries in TILE_QUERIES if queries == 1 or queries * share <= most_rows)
     by_queries: dict[int, list[Tile]] = {}
     for tile in cut(batch, most_queries):
@@ -75,7 +76,8 @@ def plan_groups(batch: Batch, *, share: int, head_dim: int, shapes: TileShapes) 
         by_queries.setdefault(queries, []).append(tile)
     groups = []
     for queries, tiles in by_queries.items():
-        rows = shapes.padded(queries * share, head_dim)
+        used = queries * share  # a share beyond every count gets a multiple of the largest
+        rows = next((count for count in row_counts if count >= used), -(-used // most_rows) * most_rows)
         for members in _pack(sorted(tiles, key=lambda tile: tile.blocks), GROUP_LANES[queries]):
             groups.append(_group(batch, members, queries, share, rows))
     return groups
@@ -128,41 +130,41 @@ class TileShapes:
     """The row counts of a tile's two products that were seen to give each row the base count's bits."""
 
     def __init__(self) -> None:
-        self._verified: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._verified: dict[tuple[int, int], Verified] = {}
 
-    def padded(self, rows: int, head_dim: int) -> int:
-        """The least usable row count that holds `rows`; rows itself, in multiples of the largest, where none does."""
-        counts = self.row_counts(head_dim)
-        return next((count for count in counts if count >= rows), -(-rows // counts[-1]) * counts[-1])
-
-    def row_counts(self, head_dim: int) -> tuple[int, ...]:
+    def verified(self, head_dim: int) -> Verified:
         key = (head_dim, torch.get_num_threads())
         found = self._verified.get(key)
         if found is None:
-            found = self._verified[key] = _verified_counts(head_dim)
+            found = self._verified[key] = _verified_tiles(head_dim)
         return found
 
 
-def _verified_counts(head_dim: int) -> tuple[int, ...]:
-    """Compares single products and batches of three, both products of a tile."""
-    total = 3 * TILE_ROWS[-1]  # a multiple of every candidate
-    generator = torch.Generator().manual_seed(0xB10C)
+def _verified_tiles(head_dim: int) -> Verified:
+    """Tries both products of a tile, alone and three at a time, at both ends of the probe."""
+    total = TILE_ROWS[-1]
     queries, block = probe(total, head_dim, torch.float32), probe(BLOCK, head_dim, torch.float32)
-    weights = torch.rand(total, BLOCK, generator=generator)
+    weights = torch.rand(total, BLOCK, generator=torch.Generator().manual_seed(0xB10C))
 
-    def results(rows: int, copies: int) -> Tensor:
-        keys, values = (block.expand(copies, -1, -1).contiguous() for _ in range(2))
-        parts = []
-        for q, w in zip(queries.split(rows), weights.split(rows), strict=True):
-            scores = torch.bmm(q.expand(copies, -1, -1).contiguous(), keys.transpose(1, 2))
-            sums = torch.bmm(w.expand(copies, -1, -1).contiguous(), values)
-            parts.append(torch.cat((scores, sums), dim=-1))
-        return torch.cat(parts, dim=1)
+    def results(part: slice, copies: int) -> Tensor:
+        """→ [copies, rows, BLOCK + head_dim]."""
+        blocks = block.repeat(copies, 1, 1)
+        scores = torch.bmm(queries[part].repeat(copies, 1, 1), blocks.transpose(1, 2))
+        return torch.cat((scores, torch.bmm(weights[part].repeat(copies, 1, 1), blocks)), dim=-1)
 
-    base = results(BASE_TILE_ROWS, 1)
-    good = [
-        rows
-        for rows in TILE_ROWS
-        if same_bits(results(rows, 1), base) and same_bits(results(rows, 3), base.expand(3, -1, -1))
-    ]
-    return tuple(good) or (BASE_TILE_ROWS,)
+    with threads(1):
+        starts = range(0, total, BASE_TILE_ROWS)
+        base = torch.cat([results(slice(start, start + BASE_TILE_ROWS), 1) for start in starts], dim=1)
+
+    def gives_base_bits(rows: int) -> bool:
+        return all(
+            same_bits(results(part, copies), base[:, part].repeat(copies, 1, 1))
+            for part in places(total, rows)
+            for copies in (1, 3)
+        )
+
+    found = verify(gives_base_bits, TILE_ROWS, BASE_TILE_ROWS)
+    if not found.counts:
+        warnings.warn(f"This BLAS has no batch-invariant products for heads of {head_dim}.", stacklevel=2)
+        return Verified((BASE_TILE_ROWS,), 1)
+    return found

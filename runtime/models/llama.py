@@ -90,9 +90,9 @@ class LlamaModel:
         self, qkv: Tensor, layer: int, batch: Batch, attention: Attention, store: KVStore, cos: Tensor, sin: Tensor
     ) -> Tensor:
         config = self.config
-        qkv = qkv.unflatten(-1, (-1, config.head_dim))
+        qkv = qkv.view(len(qkv), -1, config.head_dim)
         rotated = self.kernels.rope(qkv[:, : config.heads + config.kv_heads], cos, sin)
-        q, k = rotated.split((config.heads, config.kv_heads), dim=1)
+        q, k = rotated[:, : config.heads], rotated[:, config.heads :]
         store.write(layer, batch.write_slots, k, qkv[:, config.heads + config.kv_heads :])
         return attention.attend(q, store.keys[layer], store.values[layer]).flatten(1)
 

@@ -37,7 +37,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(memoryview(tensor.contiguous().view(torch.uint8).numpy()).cast("B"))
+        found.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 
