@@ -261,6 +261,7 @@ class ZmqLink:
     def detach(self, reason: PalmetteError) -> None:
         """The engine is gone: fail what is open, and what is sent until the next attach, with `reason`."""
         self._absence = reason
+        self._outbox.clear()
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
@@ -288,7 +289,10 @@ class ZmqLink:
             self._context = None
 
     def _flush(self) -> None:
-        requests, self._outbox = tuple(self._outbox), []
+        requests = tuple(self._outbox)
+        self._outbox.clear()
+        if not requests:
+            return
         if self._out is None:
             self._fail_open()
             return
