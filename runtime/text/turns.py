@@ -63,13 +63,11 @@ class TurnRenderer:
         self._check(role)
         disguise = self._disguise(messages)
         known = disguise.values["messages"]
-        opened = self._generation_prompt(known) if role == ASSISTANT else None
-        if opened is None:
-            opened = self._opening(known, role, disguise).before
-        closed = self._closed(known, disguise)
-        added = opened[len(closed) :]
-        if opened.startswith(closed) and not disguise.hides_something_in(added):
-            return added
+        opened = self._opened(known, role, disguise)
+        for closed in self._closed(known, disguise):
+            added = opened[len(closed) :]
+            if opened.startswith(closed) and not disguise.hides_something_in(added):
+                return added
         return Rewrite(disguise.pieces(opened))
 
     def end(self, messages: Sequence[Message], role: str) -> str:
@@ -97,6 +95,11 @@ class TurnRenderer:
         except InvalidRequest:
             return None
 
+    def _opened(self, messages: Sequence[Message], role: str, disguise: Disguise) -> str:
+        """The text up to where the content of a new turn begins."""
+        prompt = self._generation_prompt(messages) if role == ASSISTANT else None
+        return prompt if prompt is not None else self._opening(messages, role, disguise).before
+
     def _generation_prompt(self, messages: Sequence[Message]) -> str | None:
         plain, prompt = self._render(messages), self._render(messages, prompt=True)
         return prompt if prompt != plain else None
@@ -122,14 +125,17 @@ class TurnRenderer:
             param="role",
         )
 
-    def _closed(self, messages: Sequence[Message], disguise: Disguise) -> str:
-        """The text of complete turns."""
+    def _closed(self, messages: Sequence[Message], disguise: Disguise) -> tuple[str, ...]:
+        """The text of a branch with these complete turns: what opening the last one gave, content, closing.
+
+        Many templates trim content. A branch keeps it as it was written, which is no reason to rewrite it, so the
+        text with trimmed content counts as the same.
+        """
         if not messages:
-            return ""
-        content = messages[-1].get("content")
+            return ("",)
+        *earlier, last = messages
+        role, content = str(last.get("role")), last.get("content")
         text = content if isinstance(content, str) else ""
-        rendered = self._render(messages)
-        if rendered is not None and text.strip() in rendered:
-            return rendered
-        opening = self._opening(messages[:-1], str(messages[-1].get("role")), disguise)
-        return opening.before + text + opening.after
+        before = self._opened(earlier, role, disguise)
+        after = self._opening(earlier, role, disguise).after
+        return tuple(before + same + after for same in (text, text.strip(), text.lstrip(), text.rstrip()))
