@@ -40,8 +40,9 @@ def fetch_hub(name: str) -> Path:
         ) from error
     except Exception as error:  # the library's transport, and so its errors, differ between its versions
         return _cached(repo, wanted, error)
+    patterns = _patterns(repo, files, wanted)
     try:
-        folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=_patterns(repo, files, wanted)))
+        folder = Path(huggingface_hub.snapshot_download(repo, allow_patterns=patterns))
     except Exception as error:
         return _cached(repo, wanted, error)
     return _inside(folder, wanted)
