@@ -69,9 +69,7 @@ def _prompt(call: Call, tasks: list[asyncio.Task[Completion]]) -> list[int]:
     return ids
 
 
-def summarise(
-    workload: Workload, completions: list[Completion], primed: list[Completion], seconds: float
-) -> Outcome:
+def summarise(workload: Workload, completions: list[Completion], primed: list[Completion], seconds: float) -> Outcome:
     first_tokens = [completion.first_token_seconds for completion in completions]
     gaps = [gap for completion in completions for gap in completion.inter_token_seconds]
     output_tokens = sum(len(completion.tokens) for completion in completions)

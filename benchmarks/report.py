@@ -73,15 +73,11 @@ def summarise(measurements: Sequence[Measurement]) -> list[Summary]:
         for (its_workload, system), group in groups.items():
             if its_workload == workload:
                 ours = medians.get((workload, first_system))
-                summaries.append(
-                    _summary(group, system, medians[workload, system], ours, system == first_system)
-                )
+                summaries.append(_summary(group, system, medians[workload, system], ours, system == first_system))
     return summaries
 
 
-def _summary(
-    group: list[Measurement], system: str, median: float, ours: float | None, is_first: bool
-) -> Summary:
+def _summary(group: list[Measurement], system: str, median: float, ours: float | None, is_first: bool) -> Summary:
     outcomes = _outcomes(group)
     headline = outcomes[0].headline
     ratio = None
@@ -154,10 +150,7 @@ BAR, GAP, LABELS, WIDTH, MARGIN = 16, 30, 130, 420, 90
 
 
 def plot(summaries: Sequence[Summary], *, title: str) -> str:
-    """An SVG:
-
-    a group of bars a workload, a bar a system, as long as it is fast (the fastest fills the width).
-    """
+    """An SVG with a group of bars a workload; a system's bar is as long as it is fast."""
     systems = list(dict.fromkeys(line.system for line in summaries))
     workloads = list(dict.fromkeys(line.workload for line in summaries))
     body: list[str] = []
@@ -171,9 +164,7 @@ def plot(summaries: Sequence[Summary], *, title: str) -> str:
             length = max(1.0, WIDTH * _speed(line) / fastest)
             colour = COLOURS[systems.index(line.system) % len(COLOURS)]
             body.append(_text(10, y, line.system))
-            body.append(
-                f'<rect x="{LABELS}" y="{y - BAR + 4}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>'
-            )
+            body.append(f'<rect x="{LABELS}" y="{y - BAR + 4}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>')
             body.append(_text(LABELS + length + 6, y, figure(line.median)))
         y += GAP
     size = f'width="{LABELS + WIDTH + MARGIN}" height="{y}"'

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import shlex
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -107,9 +108,7 @@ async def run_comparison(
     }
 
 
-def _costs(
-    workloads: Sequence[Workload], shape: ModelShape, measurements: Sequence[Measurement]
-) -> dict[str, Costs]:
+def _costs(workloads: Sequence[Workload], shape: ModelShape, measurements: Sequence[Measurement]) -> dict[str, Costs]:
     """Of the first run that came through; later runs have other tokens and the same lengths."""
     done = {m.workload: m.outcome for m in reversed(measurements) if m.outcome is not None}
     return {
@@ -119,9 +118,7 @@ def _costs(
     }
 
 
-def _limit_headlines(
-    workloads: Sequence[Workload], work: dict[str, Costs], limits: Limits
-) -> dict[str, float]:
+def _limit_headlines(workloads: Sequence[Workload], work: dict[str, Costs], limits: Limits) -> dict[str, float]:
     """The best possible headline of each workload at the measured limits."""
     best: dict[str, float] = {}
     for workload in workloads:
@@ -150,18 +147,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--workloads", type=_names(BUILDERS), default=names, help=f"default: {names}")
     parser.add_argument("--against", type=_names(SYSTEMS), default="palmette", help=f"of {','.join(SYSTEMS)}")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument(
-        "--model", default=None, help="a catalogue name or a .gguf file (default: the default model)"
-    )
+    parser.add_argument("--model", default=None, help="a catalogue name or a .gguf file (default: the default model)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="GSM8K, MT-bench, HotpotQA; else text is generated"
-    )
+    parser.add_argument("--data", type=Path, default=DATA, help="GSM8K, MT-bench, HotpotQA; else text is generated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink", type=int, default=1, help="divides lengths and counts, for smoke tests")
-    parser.add_argument(
-        "--quiet-timeout", type=float, default=120, help="seconds to wait for a quiet machine"
-    )
+    parser.add_argument("--quiet-timeout", type=float, default=120, help="seconds to wait for a quiet machine")
     parser.add_argument("--install", action="store_true", help="install missing peers into .venvs/")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "benchmarks" / "latest.json")
     return parser.parse_args(argv)
@@ -182,6 +173,7 @@ def _names(known: Collection[str]) -> Callable[[str], list[str]]:
 
 def main() -> int:
     arguments = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are ended on the way out
     console = Console()
     systems = [SYSTEMS[name] for name in arguments.against]
     try:

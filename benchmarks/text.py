@@ -51,9 +51,7 @@ def generated_corpus(seed: int, count: int = 300) -> Corpus:
     )
 
     def word() -> str:
-        return "".join(
-            rng.choice(onsets) + rng.choice(vowels) + rng.choice(codas) for _ in range(rng.randint(1, 3))
-        )
+        return "".join(rng.choice(onsets) + rng.choice(vowels) + rng.choice(codas) for _ in range(rng.randint(1, 3)))
 
     words = [word() for _ in range(2000)]
     weights = [1 / (rank + 1) for rank in range(len(words))]

@@ -113,9 +113,7 @@ class Maker:
 
 def decode(make: Maker, context: int) -> Workload:
     call = Call((make.fresh(make.problems, context),), make.scaled(128))
-    return Workload(
-        f"decode-{context}", f"decode behind {context} tokens, one stream", "decode tokens/s", (call,), 1
-    )
+    return Workload(f"decode-{context}", f"decode behind {context} tokens, one stream", "decode tokens/s", (call,), 1)
 
 
 def prefill(make: Maker, length: int = 1024) -> Workload:
@@ -132,9 +130,7 @@ def shared(make: Maker) -> Workload:
     """All at once and unprimed: the first to arrive compute the prefix that the others want."""
     prefix = make.fresh(make.problems, 1000)
     calls = [Call((prefix, make.run(make.questions, 40)), make.scaled(16)) for _ in range(make.scaled(64))]
-    return Workload(
-        "shared", "64 requests sharing 1,000 tokens, 40 own, 16 out", "seconds", tuple(calls), len(calls)
-    )
+    return Workload("shared", "64 requests sharing 1,000 tokens, 40 own, 16 out", "seconds", tuple(calls), len(calls))
 
 
 def chats(make: Maker) -> Workload:
@@ -173,9 +169,7 @@ def trees(make: Maker) -> Workload:
             kept = make.rng.choice(ideas)
             path = (*calls[kept].parts, Reply(kept))
             previous = tuple(ideas)
-        calls.append(
-            Call((*path, make.run(make.questions, 8, "So the answer: ")), make.scaled(48), after=previous)
-        )
+        calls.append(Call((*path, make.run(make.questions, 8, "So the answer: ")), make.scaled(48), after=previous))
     return Workload("trees", "8 trees of thought, 3 × 3 and an answer", "seconds", tuple(calls), 3 * count)
 
 
@@ -191,17 +185,13 @@ def objects(make: Maker) -> Workload:
     """Six-field JSON objects, asked for in the prompt. Lengths are fixed: 240 shared, 60 own, 96 out."""
     instruction = make.run(make.questions, 240, f"{make.rng.randrange(16**8):08x}: {JSON_INSTRUCTION}")
     calls = [
-        Call((instruction, make.run(make.questions, 60, "\nText: ")), make.scaled(96))
-        for _ in range(make.scaled(16))
+        Call((instruction, make.run(make.questions, 60, "\nText: ")), make.scaled(96)) for _ in range(make.scaled(16))
     ]
     return Workload("objects", "16 six-field JSON objects", "seconds", tuple(calls), len(calls))
 
 
 def cached_prefix(make: Maker) -> Workload:
-    """First tokens behind a prefix that the system has seen:
-
-    one call primes it, eight are measured, one by one.
-    """
+    """First tokens behind a prefix that the system has seen: a call primes it, eight are measured in turn."""
     prefix = make.fresh(make.problems, 1000)
 
     def call() -> Call:
@@ -227,9 +217,7 @@ BUILDERS: dict[str, Callable[[Maker], Workload]] = {
 }
 
 
-def build(
-    names: Iterable[str], corpus: Corpus, encode: Encode, seed: int, *, shrink: int = 1
-) -> list[Workload]:
+def build(names: Iterable[str], corpus: Corpus, encode: Encode, seed: int, *, shrink: int = 1) -> list[Workload]:
     """The named workloads for one run.
 
     Each draws from its own generator, so that choosing some changes no other.

@@ -1,4 +1,5 @@
-"""Drives a server over HTTP, streaming: OpenAI's completions (ours, vLLM's, …) or llama.cpp's own endpoint.
+"""Drives a server over HTTP, streaming: OpenAI's completions (vLLM's, ours, …), or our and llama.cpp's own
+endpoints, which stream token ids too.
 
 A dialect says how a call is written and how an event is read; the driver does the rest and takes the times.
 """
@@ -28,7 +29,8 @@ class Event:
 
 
 class Dialect(Protocol):
-    path: str
+    @property
+    def path(self) -> str: ...
 
     def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]: ...
 
@@ -94,15 +96,38 @@ class LlamaCpp:
         )
 
 
+@dataclass(frozen=True)
+class PalmetteNative:
+    """Our server's /generate, which streams ids; the fields of `usage` stand in the last event's meta_info."""
+
+    path: str = "/generate"
+
+    def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]:
+        return {
+            "input_ids": list(prompt),
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+        }
+
+    def read(self, event: dict[str, Any]) -> Event:
+        meta = event.get("meta_info") or {}
+        return Event(
+            text=event.get("delta") or "",
+            tokens=tuple(event.get("output_ids") or ()),
+            completion_tokens=meta.get("completion_tokens"),
+            cached_tokens=meta.get("cached_tokens"),
+        )
+
+
 class ServerDriver:
     """Any server that speaks `dialect` at `url`.
 
     `encode` is used only where the server streams text alone.
     """
 
-    def __init__(
-        self, name: str, url: str, dialect: Dialect, encode: Encode, *, reset_path: str | None = None
-    ) -> None:
+    def __init__(self, name: str, url: str, dialect: Dialect, encode: Encode, *, reset_path: str | None = None) -> None:
         self.name = name
         self._dialect = dialect
         self._encode = encode
@@ -117,9 +142,7 @@ class ServerDriver:
         headers = {"content-type": "application/json"}
         started = time.perf_counter()
         try:
-            async with self._client.stream(
-                "POST", self._dialect.path, content=body, headers=headers
-            ) as response:
+            async with self._client.stream("POST", self._dialect.path, content=body, headers=headers) as response:
                 if response.status_code != 200:
                     answer = (await response.aread()).decode(errors="replace")
                     raise DriverError(f"{self.name} answered {response.status_code}: {answer[:500]}")

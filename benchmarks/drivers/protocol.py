@@ -55,7 +55,8 @@ class DriverError(Exception):
 class Driver(Protocol):
     """A system that is ready. All calls come from one event loop."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     async def complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:
         """Exactly `max_tokens` greedy tokens behind `prompt`. Raises DriverError."""

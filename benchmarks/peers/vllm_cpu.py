@@ -65,9 +65,7 @@ class VllmCpuServer:
     @contextlib.asynccontextmanager
     async def start(self, setup: Setup) -> AsyncIterator[Driver]:
         if not any("tcmalloc" in library.name for library in self._preloaded()):
-            raise PeerError(
-                "vLLM is a quarter slower without tcmalloc: apt-get install libtcmalloc-minimal4."
-            )
+            raise PeerError("vLLM is a quarter slower without tcmalloc: apt-get install libtcmalloc-minimal4.")
         folder = export_folder(setup.model)
         port = free_port()
         url = f"http://127.0.0.1:{port}"
