@@ -18,6 +18,7 @@ from palmette.runtime.checkpoint.dequantize import to_float32
 from palmette.runtime.checkpoint.files import ModelFiles
 from palmette.runtime.checkpoint.open import open_checkpoint
 from palmette.runtime.checkpoint.protocol import Checkpoint
+from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import DType, cache_folder
 from palmette.runtime.errors import InvalidRequest, ModelError
 from palmette.runtime.models import registry
@@ -54,13 +55,15 @@ class Model:
 
 
 def load_model(
-    files: ModelFiles, dtype: DType = "auto", kernels: KernelName | Kernels = "auto", *, cached: bool = True
+    model: ModelFiles | str, dtype: DType = "auto", kernels: KernelName | Kernels = "auto", *, cached: bool = True
 ) -> Model:
-    """Opens, prepares (once, where `cached`) and builds a model. `kernels`: a backend or its name.
+    """Opens, prepares (once, where `cached`) and builds a model: files that were found, or a name to `resolve`.
 
-    Raises UnknownArchitecture, DamagedModel, or InvalidRequest for a dtype that is none.
+    `kernels`: a backend or its name. Raises ModelNotFound, UnknownArchitecture, DamagedModel, or InvalidRequest for
+    a dtype that is none.
     """
     torch_dtype = resolve_dtype(dtype)
+    files = resolve(model) if isinstance(model, str) else model
     backend = select(kernels) if isinstance(kernels, str) else kernels
 
     def prepare_now() -> Prepared:

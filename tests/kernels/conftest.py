@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from kernel_cases import threads
+
+from palmette.kernels.portable.row_blocks import threads
 
 
 @pytest.fixture(autouse=True)

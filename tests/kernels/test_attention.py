@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_cases import Sequences, threads
+from kernel_cases import Sequences
 from torch import Tensor
 
 from palmette.kernels.portable import PortableKernels
-from palmette.kernels.portable.row_blocks import same_bits
+from palmette.kernels.portable.row_blocks import same_bits, threads
 from palmette.kernels.protocol import Kernels
 from palmette.kernels.reference import ReferenceKernels
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from kernel_cases import threads
 from torch import Tensor
 
 from palmette.kernels.portable import PortableKernels
-from palmette.kernels.portable.row_blocks import probe, same_bits
+from palmette.kernels.portable.row_blocks import probe, same_bits, threads
 from palmette.kernels.reference import ReferenceKernels
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -1,0 +1,172 @@
+"""The native kernels against float64, and row by row: a row's bits never depend on how many rows there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.kernels.cpu.build import AVX2, BuildError, Target, build, detect_target, find_compiler
+from palmette.kernels.cpu.library import Floats, Library, Weight
+from palmette.kernels.cpu.packing import Quantised, concatenate, gate_up_order, pack_float, pack_quantised, take
+
+Doubles = npt.NDArray[np.float64]
+
+
+def _targets() -> list[Target]:
+    """Every path that this machine can run."""
+    best = detect_target()
+    avx2 = Target("avx2", tuple(f"-m{flag}" for flag in AVX2))
+    return [
+        Target("portable", ()),
+        *([] if best.name == "portable" else [avx2]),
+        *([best] if best.name[:4] == "avx5" else []),
+    ]
+
+
+@pytest.fixture(scope="session", params=_targets(), ids=lambda target: target.name)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    try:
+        find_compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+    return Library(build(tmp_path_factory.getbasetemp() / "kernels", request.param))
+
+
+def random_weight(kind: str, outputs: int, inputs: int, seed: int) -> tuple[Weight, Doubles]:
+    """A packed weight and what it means."""
+    generator = np.random.default_rng(seed)
+    groups = inputs // 32
+    if kind in ("q4", "q8"):
+        form: Literal["q4", "q8"] = "q4" if kind == "q4" else "q8"
+        low, high = (0, 16) if kind == "q4" else (1, 256)
+        quants = generator.integers(low, high, (outputs, groups, 32)).astype(np.uint8)
+        scales = (generator.standard_normal((outputs, groups)) * 0.05).astype(np.float16)
+        minima = (generator.standard_normal((outputs, groups)) * 0.1).astype(np.float16) if kind == "q4" else None
+        packed = pack_quantised(Quantised(form, quants, scales, minima))
+        zero = 0 if kind == "q4" else 128
+        exact = (quants.astype(np.float64) - zero) * scales[..., None].astype(np.float64)
+        if minima is not None:
+            exact += minima[..., None].astype(np.float64)
+        return Weight(form, outputs, inputs, packed), exact.reshape(outputs, inputs)
+    values = generator.standard_normal((outputs, inputs)).astype(np.float32)
+    if kind == "bf16":
+        values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
+        return Weight("bf16", outputs, inputs, pack_float(values, "bf16")), values.astype(np.float64)
+    return Weight("f32", outputs, inputs, pack_float(values, "f32")), values.astype(np.float64)
+
+
+def as_int8_sees_it(x: Floats) -> Doubles:
+    """x rounded to int8 per group of 32, as quantised products take it."""
+    groups = x.reshape(len(x), -1, 32)
+    most = np.abs(groups).max(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(most > 0, np.float32(127) / most, np.float32(0)).astype(np.float32)
+    quants = np.rint(groups * inverse).astype(np.float64)
+    return (quants * (most / np.float32(127)).astype(np.float64)).reshape(x.shape)
+
+
+KINDS = st.sampled_from(["q4", "q8", "bf16", "f32"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    KINDS,
+    st.integers(1, 40),
+    st.integers(1, 9),
+    st.integers(1, 30),
+    st.integers(0, 1000),
+    st.sampled_from([1e-20, 1.0, 1e10]),
+)
+def test_linear_is_close_to_float64(
+    library: Library, kind: str, outputs: int, groups: int, rows: int, seed: int, spread: float
+) -> None:
+    weight, exact = random_weight(kind, outputs, groups * 32, seed)
+    x = (np.random.default_rng(seed + 1).standard_normal((rows, groups * 32)) * spread).astype(np.float32)
+    seen = as_int8_sees_it(x) if kind in ("q4", "q8") else x.astype(np.float64)
+    bound = (np.abs(seen) @ np.abs(exact).T) * 3e-6 + 1e-37
+    assert (np.abs(library.linear(weight, x) - seen @ exact.T) <= bound).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(KINDS, st.integers(1, 70), st.integers(1, 6), st.integers(2, 40), st.integers(0, 1000))
+def test_a_row_of_linear_has_the_same_bits_in_any_batch(
+    library: Library, kind: str, outputs: int, groups: int, rows: int, seed: int
+) -> None:
+    weight, _ = random_weight(kind, outputs, groups * 32, seed)
+    x = np.random.default_rng(seed).standard_normal((rows, groups * 32)).astype(np.float32)
+    together = library.linear(weight, x)
+    for row in range(rows):
+        assert (library.linear(weight, x[row : row + 1]).view(np.int32) == together[row].view(np.int32)).all()
+
+
+def test_all_paths_give_the_same_bits(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Integer sums are exact and every lane does the same operations, so the paths agree bit for bit."""
+    libraries = [Library(build(tmp_path_factory.getbasetemp() / "kernels", target)) for target in _targets()]
+    for kind in ("q4", "q8", "bf16", "f32"):
+        weight, _ = random_weight(kind, 48, 128, 7)
+        x = np.random.default_rng(3).standard_normal((13, 128)).astype(np.float32)
+        results = [library.linear(weight, x) for library in libraries]
+        assert all((result.view(np.int32) == results[0].view(np.int32)).all() for result in results), kind
+
+
+@pytest.mark.parametrize("kind", ["q4", "q8", "bf16", "f32"])
+def test_embedding_rows_are_the_weights(library: Library, kind: str) -> None:
+    weight, exact = random_weight(kind, 37, 96, 5)
+    tokens = np.array([0, 36, 17, 17, 1], dtype=np.int32)
+    assert np.allclose(library.embed(weight, tokens), exact[tokens], rtol=1e-6, atol=1e-7)
+
+
+def test_rms_norm(library: Library) -> None:
+    generator = np.random.default_rng(0)
+    for width in (16, 96, 576):
+        x = (generator.standard_normal((5, width)) * np.array([[1e-12], [1e-3], [1], [1e3], [1e12]])).astype(np.float32)
+        weight = generator.standard_normal(width).astype(np.float32)
+        wide = x.astype(np.float64)
+        exact = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + 1e-5) * weight
+        assert np.allclose(library.rms_norm(x, weight, 1e-5), exact, rtol=3e-6, atol=0)
+
+
+def test_exp(library: Library) -> None:
+    x = np.concatenate([np.linspace(-87, 88, 100_001), [0.0, -0.0]]).astype(np.float32)
+    assert np.abs(library.exp(x) / np.exp(x.astype(np.float64)) - 1).max() < 2e-7
+    assert library.exp(np.array([-np.inf, -1000.0, -87.5], np.float32)).tolist() == [0.0] * 3
+    assert library.exp(np.zeros(3, np.float32)).tolist() == [1.0] * 3
+
+
+def test_parts_and_orders() -> None:
+    generator = np.random.default_rng(1)
+
+    def part(outputs: int) -> Quantised:
+        quants = generator.integers(0, 16, (outputs, 2, 32)).astype(np.uint8)
+        scales = generator.standard_normal((outputs, 2)).astype(np.float16)
+        return Quantised("q4", quants, scales, scales)
+
+    gate, up = part(64), part(64)
+    fused = take(concatenate([gate, up]), gate_up_order(64))
+    assert (fused.quants[:32] == gate.quants[:32]).all()
+    assert (fused.quants[32:64] == up.quants[:32]).all()
+    assert (fused.quants[64:96] == gate.quants[32:]).all()
+
+
+def test_a_build_is_kept_and_a_refused_source_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        find_compiler()
+    except BuildError as error:
+        pytest.skip(str(error))
+    said: list[Any] = []
+    first = build(tmp_path / "k", Target("portable", ()), extra=("-O0",), progress=said.append)
+    again = build(tmp_path / "k", Target("portable", ()), extra=("-O0",), progress=said.append)
+    assert first == again
+    assert len(said) == 1
+    assert (tmp_path / "k").stat().st_mode & 0o777 == 0o700
+    with pytest.raises(BuildError, match="could not compile"):
+        build(tmp_path / "k", Target("portable", ()), extra=("-fno-such-flag",))
+    monkeypatch.setattr("palmette.kernels.cpu.build.COMPILERS", ("no-such-compiler",))
+    with pytest.raises(BuildError, match="No C\\+\\+ compiler"):
+        build(tmp_path / "k", Target("portable", ()))

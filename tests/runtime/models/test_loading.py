@@ -1,0 +1,103 @@
+"""Loading: dtypes, prepared files, their damage and their identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from model_cases import whole
+
+from palmette.kernels.portable.row_blocks import same_bits
+from palmette.runtime.checkpoint.files import ModelFiles
+from palmette.runtime.checkpoint.open import open_checkpoint
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.errors import InvalidRequest, UnknownArchitecture
+from palmette.runtime.models import loading, registry
+from palmette.runtime.models.loading import load_model, multiplies_bfloat16, prepare, resolve_dtype
+from palmette.runtime.models.prepared import Prepared, load_or_prepare, prepared_path
+
+TOKENS = tuple(range(3, 40))
+
+
+@pytest.fixture
+def prepared() -> Prepared:
+    return prepare(open_checkpoint(resolve("tiny")), torch.bfloat16)
+
+
+def never() -> Prepared:
+    raise AssertionError("prepared a second time")
+
+
+def test_a_second_start_maps_what_the_first_prepared(tmp_path: Path, prepared: Prepared) -> None:
+    path = tmp_path / "deep" / "tiny.safetensors"
+    first = load_or_prepare(path, lambda: prepared)
+    second = load_or_prepare(path, never)
+    assert second.config == prepared.config
+    assert first.digest == second.digest == prepared.digest
+    assert second.tensors.keys() == prepared.tensors.keys()
+    for name, tensor in prepared.tensors.items():
+        assert same_bits(second.tensors[name], tensor)
+        assert second.tensors[name].data_ptr() % 64 == 0
+    assert [file.suffix for file in path.parent.iterdir() if file.suffix != ".lock"] == [".safetensors"]
+
+
+@pytest.mark.parametrize("kept", [0, 7, 300, -100])
+def test_a_damaged_prepared_file_is_made_again(tmp_path: Path, prepared: Prepared, kept: int) -> None:
+    path = tmp_path / "tiny.safetensors"
+    load_or_prepare(path, lambda: prepared)
+    path.write_bytes(path.read_bytes()[:kept])
+    again = load_or_prepare(path, lambda: prepared)
+    assert again.digest == prepared.digest
+    load_or_prepare(path, never)
+
+
+def test_the_file_s_name_follows_its_sources(tmp_path: Path) -> None:
+    source = tmp_path / "model.gguf"
+    source.write_bytes(b"one")
+    files = ModelFiles(name="m", kind="gguf", path=source)
+    first = prepared_path(tmp_path, files, torch.float32)
+    assert first == prepared_path(tmp_path, files, torch.float32)
+    assert first != prepared_path(tmp_path, files, torch.bfloat16)
+    source.write_bytes(b"other")
+    assert first != prepared_path(tmp_path, files, torch.float32)
+
+
+def test_a_model_from_a_prepared_file_has_the_same_bits(tmp_path: Path, prepared: Prepared) -> None:
+    mapped = load_or_prepare(tmp_path / "tiny.safetensors", lambda: prepared)
+    fresh = load_model("tiny", "bfloat16")
+    read = loading.Model(mapped, torch.bfloat16, fresh.kernels)
+    assert same_bits(whole(fresh, TOKENS), whole(read, TOKENS))
+    assert fresh.numerics_id == read.numerics_id
+
+
+def test_numerics_id_tells_what_changes_bits() -> None:
+    ids = {
+        load_model("tiny", dtype, kernels).numerics_id
+        for dtype in ("float32", "bfloat16")
+        for kernels in ("portable", "reference")
+    }
+    assert len(ids) == 4
+
+
+def test_the_head_keeps_more_digits_than_bfloat16(prepared: Prepared) -> None:
+    assert prepared.tensors["head"].dtype == torch.float16
+    single = prepare(open_checkpoint(resolve("tiny")), torch.float32)
+    assert {tensor.dtype for tensor in single.tensors.values()} == {torch.float32}
+
+
+def test_dtypes() -> None:
+    assert resolve_dtype("auto") == (torch.bfloat16 if multiplies_bfloat16() else torch.float32)
+    assert resolve_dtype("float32") == torch.float32
+    with pytest.raises(InvalidRequest, match="'float8'"):
+        resolve_dtype("float8")  # type: ignore[arg-type]
+
+
+def test_an_unknown_architecture_is_named() -> None:
+    with pytest.raises(UnknownArchitecture, match="'mamba'"):
+        registry.family("mamba")
+
+
+def test_kv_bytes_and_store_agree() -> None:
+    model = load_model("tiny", "float32")
+    assert model.new_store(2, 4).bytes_per_token == model.bytes_per_token
