@@ -1,0 +1,255 @@
+"""The native library through ctypes: its structs, one engine a model, and single kernels for comparison.
+
+The struct fields mirror native/step.cpp and native/linear.h; `palmette_layout` holds both to one size. Everything that a
+struct points to is kept alive here. Called by runtime/models (the engine) and tests.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from palmette.kernels.cpu.packing import FORMAT_CODES, GROUP, LANES, Bytes, Format
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+
+
+class _Linear(c.Structure):
+    _fields_ = (
+        ("format", c.c_int32),
+        ("outputs", c.c_int32),
+        ("inputs", c.c_int32),
+        ("reserved", c.c_int32),
+        ("data", c.c_void_p),
+        ("bias", c.c_void_p),
+    )
+
+
+class _Layer(c.Structure):
+    _fields_ = (
+        ("attention_norm", c.c_void_p),
+        ("qkv", _Linear),
+        ("out", _Linear),
+        ("mlp_norm", c.c_void_p),
+        ("gate_up", _Linear),
+        ("down", _Linear),
+    )
+
+
+class _Model(c.Structure):
+    _fields_ = (
+        ("layers", c.c_int32),
+        ("hidden", c.c_int32),
+        ("inner", c.c_int32),
+        ("heads", c.c_int32),
+        ("kv_heads", c.c_int32),
+        ("head_dim", c.c_int32),
+        ("vocabulary", c.c_int32),
+        ("kv_float", c.c_int32),
+        ("eps", c.c_float),
+        ("scale", c.c_float),
+        ("cosines", c.c_void_p),
+        ("sines", c.c_void_p),
+        ("final_norm", c.c_void_p),
+        ("embedding", _Linear),
+        ("head", _Linear),
+        ("layer", c.POINTER(_Layer)),
+    )
+
+
+class _Step(c.Structure):
+    _fields_ = (
+        ("tokens", c.c_int32),
+        ("rows", c.c_int32),
+        ("logits", c.c_int32),
+        ("page_size", c.c_int32),
+        ("table_stride", c.c_int32),
+        ("reserved", c.c_int32),
+        ("ids", c.c_void_p),
+        ("positions", c.c_void_p),
+        ("write_slots", c.c_void_p),
+        ("row_starts", c.c_void_p),
+        ("tables", c.c_void_p),
+        ("logits_at", c.c_void_p),
+        ("keys", c.c_void_p),
+        ("values", c.c_void_p),
+        ("out", c.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A packed linear: `data` as packing.py makes it, `bias` [outputs] or None."""
+
+    format: Format
+    outputs: int
+    inputs: int
+    data: Bytes
+    bias: Floats | None = None
+
+    def struct(self) -> _Linear:
+        padded = -(-self.outputs // LANES) * LANES
+        bias = None if self.bias is None else self.bias.ctypes.data
+        return _Linear(FORMAT_CODES[self.format], padded, self.inputs, 0, self.data.ctypes.data, bias)
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    attention_norm: Floats  # [hidden]
+    qkv: Weight
+    out: Weight
+    mlp_norm: Floats
+    gate_up: Weight  # outputs in packing.gate_up_order
+    down: Weight
+
+
+@dataclass(frozen=True)
+class ModelWeights:
+    """A decoder as data. Sizes are checked by `unsupported`."""
+
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    eps: float
+    scale: float
+    kv_float: bool  # KV in float32 instead of bfloat16
+    cosines: Floats  # [positions, head_dim / 2]
+    sines: Floats
+    final_norm: Floats
+    embedding: Weight
+    head: Weight
+    layers: Sequence[LayerWeights] = field(repr=False)
+
+
+def unsupported(*, hidden: int, inner: int, heads: int, kv_heads: int, head_dim: int) -> str | None:
+    """Why the native step can't compute a model of these sizes, or None."""
+    for name, value, unit in (
+        ("hidden size", hidden, GROUP),
+        ("inner size", inner, GROUP),
+        ("attention width", heads * head_dim, GROUP),
+        ("head size", head_dim, LANES),
+    ):
+        if value % unit:
+            return f"its {name} {value} is not a multiple of {unit}"
+    if head_dim > 256:
+        return f"its head size {head_dim} is above 256"
+    return f"{heads} query heads are not a multiple of {kv_heads} KV heads" if heads % kv_heads else None
+
+
+class Library:
+    """The loaded library. Calls release the GIL."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._c = c.CDLL(str(path))
+        self._c.palmette_new.restype = c.c_void_p
+        self._c.palmette_new.argtypes = (c.c_void_p, c.c_int32)
+        self._c.palmette_delete.argtypes = (c.c_void_p,)
+        self._c.palmette_forward.argtypes = (c.c_void_p, c.c_void_p)
+        self._c.palmette_layout.argtypes = (c.c_int32,)
+        for index, struct in enumerate((_Linear, _Layer, _Model, _Step)):
+            assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
+
+    def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
+        return NativeEngine(self._c, model, threads)
+
+    def linear(self, weight: Weight, x: Floats) -> Floats:
+        """x [rows, inputs] → [rows, outputs], in one thread; without the bias."""
+        x = np.ascontiguousarray(x, np.float32)
+        struct = weight.struct()
+        out = np.full((len(x), struct.outputs), np.nan, np.float32)
+        self._c.palmette_linear(c.byref(struct), _at(x), len(x), _at(out))
+        return out[:, : weight.outputs]
+
+    def embed(self, weight: Weight, tokens: Ints) -> Floats:
+        """Rows of a packed [vocabulary, hidden] → [tokens, hidden]."""
+        tokens = np.ascontiguousarray(tokens, np.int32)
+        out = np.full((len(tokens), weight.inputs), np.nan, np.float32)
+        self._c.palmette_embed(c.byref(weight.struct()), _at(tokens), len(tokens), _at(out))
+        return out
+
+    def rms_norm(self, x: Floats, weight: Floats, eps: float) -> Floats:
+        """See kernels/protocol.py. x [rows, width], width a multiple of 16."""
+        x, weight = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(weight, np.float32)
+        out = np.full_like(x, np.nan)
+        self._c.palmette_norm(_at(x), _at(weight), *x.shape, c.c_float(eps), _at(out))
+        return out
+
+    def exp(self, x: Floats) -> Floats:
+        x = np.ascontiguousarray(x, np.float32)
+        out = np.full_like(x, np.nan)
+        self._c.palmette_exp(_at(x), x.size, _at(out))
+        return out
+
+
+class NativeEngine:
+    """A model in the library, with its team of threads. One caller at a time."""
+
+    def __init__(self, library: c.CDLL, model: ModelWeights, threads: int) -> None:
+        self._c = library
+        self._model = model  # keeps every array alive that the structs point to
+        self._layers = (_Layer * len(model.layers))(*[_layer(layer) for layer in model.layers])
+        self._struct = _Model(
+            len(model.layers), model.hidden, model.inner, model.heads, model.kv_heads, model.head_dim,
+            model.vocabulary, model.kv_float, model.eps, model.scale, model.cosines.ctypes.data,
+            model.sines.ctypes.data, model.final_norm.ctypes.data, model.embedding.struct(), model.head.struct(),
+            self._layers,
+        )  # fmt: skip
+        self._handle: int | None = self._c.palmette_new(c.byref(self._struct), threads)
+
+    def forward(
+        self,
+        *,
+        tokens: Ints,
+        positions: Ints,
+        write_slots: Ints,
+        row_starts: Ints,
+        tables: Ints,
+        logits_at: Ints,
+        page_size: int,
+        keys: npt.NDArray[np.uint64],
+        values: npt.NDArray[np.uint64],
+        out: Floats,
+    ) -> None:
+        """One step, see kernels/protocol.Batch. `tables` [rows, pages]; `keys`, `values`: a layer's address each.
+
+        Fills `out` [logits, vocabulary]. All arrays C-contiguous.
+        """
+        assert self._handle is not None, "the engine was closed"
+        step = _Step(
+            len(tokens), len(row_starts) - 1, len(logits_at), page_size, tables.shape[1], 0, _at(tokens),
+            _at(positions), _at(write_slots), _at(row_starts), _at(tables), _at(logits_at), _at(keys), _at(values),
+            _at(out),
+        )  # fmt: skip
+        self._c.palmette_forward(self._handle, c.byref(step))
+
+    def close(self) -> None:
+        """Ends the threads. Idempotent."""
+        if self._handle is not None:
+            self._c.palmette_delete(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _layer(layer: LayerWeights) -> _Layer:
+    return _Layer(
+        layer.attention_norm.ctypes.data, layer.qkv.struct(), layer.out.struct(), layer.mlp_norm.ctypes.data,
+        layer.gate_up.struct(), layer.down.struct(),
+    )  # fmt: skip
+
+
+def _at(array: npt.NDArray[Any]) -> c.c_void_p:
+    assert array.flags.c_contiguous, "the library reads arrays as they lie"
+    return c.c_void_p(array.ctypes.data)

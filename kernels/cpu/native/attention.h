@@ -1,0 +1,243 @@
+// Attention over paged KV: one function of (row position, KV), whatever else is in the step.
+//
+// KV is cut into absolute blocks of 64 positions and splits of 256. Inside a split the blocks ascend with one running
+// maximum and sum; every split starts fresh; splits are folded from left to right. Rows of a tile share loaded KV and
+// nothing else; a lane that a row may not see has weight exactly 0.
+//
+// A layer's pages: keys [page][kv head][dim pair][position][2], so that 16 positions of a pair are one vector; values
+// [page][kv head][position][dims, padded to 32]. Elements are bfloat16 or float.
+#pragma once
+#include <algorithm>
+#include <limits>
+
+#include "simd.h"
+
+namespace palmette {
+
+constexpr int BLOCK = 64;
+constexpr int SPLIT = 256;
+constexpr int TILE = 12;  // rows (queries × heads a KV head) that one tile holds at most
+
+template <class E> struct Element;
+template <> struct Element<uint16_t> {
+  // 16 positions of a pair of dims, or 32 dims of a position: the words' low halves, and their high halves.
+  PALMETTE_INLINE void pair(const uint16_t* at, vf& even, vf& odd) {
+    const vu words = load<vu>(at);
+    even = low_bf16(words), odd = high_bf16(words);
+  }
+  static uint16_t from(float x) { return to_bf16(x); }
+  static int low(int i) { return 2 * i; }       // dim (of 32) of lane i of the first vector
+  static int high(int i) { return 2 * i + 1; }  // … of the second
+};
+template <> struct Element<float> {
+  // Two vectors beside each other; the packing of a pair is [2][16] for keys.
+  PALMETTE_INLINE void pair(const float* at, vf& even, vf& odd) {
+    even = load<vf>(at), odd = load<vf>(at + LANES);
+  }
+  static float from(float x) { return x; }
+  static int low(int i) { return i; }
+  static int high(int i) { return i + LANES; }
+};
+
+// Where things are in a page. Positions of a page come in runs of `lanes`: 16 where the page size allows, else 1.
+struct PageShape {
+  int page_size, kv_heads, head_dim, padded_dim, lanes;
+  PageShape(int page_size, int kv_heads, int head_dim)
+      : page_size(page_size), kv_heads(kv_heads), head_dim(head_dim), padded_dim((head_dim + 31) / 32 * 32),
+        lanes(page_size % LANES == 0 ? LANES : 1) {}
+  int64_t key_page() const { return int64_t(kv_heads) * head_dim * page_size; }
+  int64_t value_page() const { return int64_t(kv_heads) * padded_dim * page_size; }
+  // First element of run `offset / lanes` of a head's keys: [dim pair][lanes][2] (bfloat16) or [dim pair][2][lanes].
+  int64_t key_run(int64_t page, int head, int offset) const {
+    return page * key_page() + (int64_t(head) * page_size + offset / lanes * lanes) * head_dim;
+  }
+  int64_t value_row(int64_t page, int head, int offset) const {
+    return page * value_page() + (int64_t(head) * page_size + offset) * padded_dim;
+  }
+};
+
+// Index within a run of (dim, lane).
+template <class E> inline int64_t key_index(int dim, int lane, int lanes) {
+  if (sizeof(E) == 2) return (int64_t(dim / 2) * lanes + lane) * 2 + dim % 2;
+  return (int64_t(dim / 2) * 2 + dim % 2) * lanes + lane;
+}
+
+template <class E> void write_key(E* keys, const PageShape& shape, int64_t page, int head, int offset, const float* k) {
+  E* run = keys + shape.key_run(page, head, offset);
+  for (int d = 0; d < shape.head_dim; d++)
+    run[key_index<E>(d, offset % shape.lanes, shape.lanes)] = Element<E>::from(k[d]);
+}
+template <class E> void write_value(E* values, const PageShape& shape, int64_t page, int head, int offset, const float* v) {
+  E* row = values + shape.value_row(page, head, offset);
+  for (int d = 0; d < shape.padded_dim; d++) row[d] = Element<E>::from(d < shape.head_dim ? v[d] : 0.0f);
+}
+
+// What a tile carries along a split, and what it is folded into. Values in the lane order of Element.
+struct State {
+  float most[TILE];
+  float total[TILE];
+  float* value;  // [TILE][padded_dim]
+};
+
+template <class E> struct View {
+  const E* keys;
+  const E* values;
+  const int32_t* table;  // the row's pages
+  const PageShape& shape;
+  int head;
+};
+
+// scores[r][0 … 64) of M rows with positions [begin, begin + count) of a block; lanes beyond count hold anything.
+template <class E, int M>
+static void block_scores(const View<E>& kv, int begin, int count, const float* q, float* scores, E* scratch) {
+  const PageShape& shape = kv.shape;
+  const int dims = shape.head_dim;
+  for (int at = 0; at < count; at += LANES) {
+    const E* run;
+    const int position = begin + at;
+    if (shape.lanes == LANES) {
+      run = kv.keys + shape.key_run(kv.table[position / shape.page_size], kv.head, position % shape.page_size);
+    } else {
+      for (int i = 0; i < std::min(LANES, count - at); i++) {
+        const int p = position + i;
+        const E* one = kv.keys + shape.key_run(kv.table[p / shape.page_size], kv.head, p % shape.page_size);
+        for (int d = 0; d < dims; d++) scratch[key_index<E>(d, i, LANES)] = one[d];
+      }
+      run = scratch;
+    }
+    vf acc[M] = {};
+    for (int d = 0; d < dims; d += 2) {
+      vf even, odd;
+      Element<E>::pair(run + d * LANES, even, odd);
+#pragma GCC unroll 12
+      for (int r = 0; r < M; r++) {
+        acc[r] = fma(even, splat(q[r * dims + d]), acc[r]);
+        acc[r] = fma(odd, splat(q[r * dims + d + 1]), acc[r]);
+      }
+    }
+    for (int r = 0; r < M; r++) store(scores + r * BLOCK + at, acc[r]);
+  }
+}
+
+// value[r] += sum over the block's positions of weight[r][position] × V[position], positions ascending.
+template <class E, int M>
+static void block_values(const View<E>& kv, int begin, int count, const float* weights, float* value) {
+  const PageShape& shape = kv.shape;
+  const int dims = shape.padded_dim;
+  const E* rows[BLOCK];
+  for (int i = 0; i < count; i++)
+    rows[i] = kv.values + shape.value_row(kv.table[(begin + i) / shape.page_size], kv.head, (begin + i) % shape.page_size);
+  for (int d = 0; d < dims; d += 2 * LANES) {
+    vf low[M], high[M];
+    for (int r = 0; r < M; r++) low[r] = load<vf>(value + r * dims + d), high[r] = load<vf>(value + r * dims + d + LANES);
+    for (int i = 0; i < count; i++) {
+      vf even, odd;
+      Element<E>::pair(rows[i] + d, even, odd);
+#pragma GCC unroll 12
+      for (int r = 0; r < M; r++) {
+        const vf weight = splat(weights[r * BLOCK + i]);
+        low[r] = fma(even, weight, low[r]);
+        high[r] = fma(odd, weight, high[r]);
+      }
+    }
+    for (int r = 0; r < M; r++) store(value + r * dims + d, low[r]), store(value + r * dims + d + LANES, high[r]);
+  }
+}
+
+// One split [begin, …) of a tile of M rows, from fresh; row r sees positions up to positions[r].
+template <class E, int M>
+static void attend_split(const View<E>& kv, int begin, const int32_t* positions, const float* q, State& state, E* scratch) {
+  const int dims = kv.shape.padded_dim;
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  alignas(64) float scores[M * BLOCK];
+  alignas(64) float most[LANES], factor[LANES];
+  int first = positions[0], last = positions[0];
+  for (int r = 0; r < M; r++) {
+    first = std::min(first, positions[r]), last = std::max(last, positions[r]);
+    state.most[r] = minus_infinity, state.total[r] = 0.0f;
+    std::fill(state.value + r * dims, state.value + (r + 1) * dims, 0.0f);
+  }
+  const vf lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (int block = begin; block < begin + SPLIT && block <= last; block += BLOCK) {
+    const int count = std::min(BLOCK, last + 1 - block);
+    block_scores<E, M>(kv, block, count, q, scores, scratch);
+    std::fill(most, most + LANES, minus_infinity);
+    for (int r = 0; r < M; r++) {
+      float* row = scores + r * BLOCK;
+      vf peak = splat(minus_infinity);
+      for (int at = 0; at < BLOCK; at += LANES) {
+        vf s = load<vf>(row + at);
+        if (block + at + LANES - 1 > positions[r])
+          s = lanes + splat(float(block + at)) <= splat(float(positions[r])) ? s : splat(minus_infinity);
+        store(row + at, s);
+        peak = max(peak, s);
+      }
+      most[r] = max_lanes(peak);
+    }
+    for (int r = 0; r < M; r++) {
+      most[r] = std::max(most[r], state.most[r]);
+      factor[r] = most[r] == minus_infinity ? 0.0f : state.most[r] - most[r];
+    }
+    std::fill(factor + M, factor + LANES, 0.0f);
+    store(factor, exp(load<vf>(factor)));
+    for (int r = 0; r < M; r++) {
+      float* row = scores + r * BLOCK;
+      const vf peak = splat(most[r] == minus_infinity ? 0.0f : most[r]);
+      vf sums[BLOCK / LANES];
+      for (int at = 0; at < BLOCK; at += LANES) {
+        sums[at / LANES] = exp(load<vf>(row + at) - peak);
+        store(row + at, sums[at / LANES]);
+      }
+      const float sum = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+      state.total[r] = state.total[r] * factor[r] + sum;
+      state.most[r] = most[r];
+      if (factor[r] != 1.0f) {
+        const vf f = splat(factor[r]);
+        float* value = state.value + r * dims;
+        for (int d = 0; d < dims; d += LANES) store(value + d, load<vf>(value + d) * f);
+      }
+    }
+    block_values<E, M>(kv, block, count, scores, state.value);
+  }
+}
+
+// into = into ⊕ next, row by row; `into` is the fold of the splits before. A row that saw nothing of `next` stays.
+static inline void fold(State& into, const State& next, int rows, int dims) {
+  for (int r = 0; r < rows; r++) {
+    if (next.total[r] == 0.0f) continue;
+    const float most = std::max(into.most[r], next.most[r]);
+    alignas(64) float f[LANES] = {into.most[r] - most, next.most[r] - most};
+    store(f, exp(load<vf>(f)));
+    into.most[r] = most;
+    into.total[r] = into.total[r] * f[0] + next.total[r] * f[1];
+    float *a = into.value + r * dims;
+    const float* b = next.value + r * dims;
+    for (int d = 0; d < dims; d += LANES)
+      store(a + d, load<vf>(a + d) * splat(f[0]) + load<vf>(b + d) * splat(f[1]));
+  }
+}
+
+// Row `r` of a finished state → head_dim floats in dim order.
+template <class E> static void finish(const State& state, int r, const PageShape& shape, float* out) {
+  const float inverse = 1.0f / state.total[r];
+  const float* value = state.value + r * shape.padded_dim;
+  for (int d = 0; d < shape.padded_dim; d += 2 * LANES)
+    for (int i = 0; i < LANES; i++) {
+      const int low = d + Element<E>::low(i), high = d + Element<E>::high(i);
+      if (low < shape.head_dim) out[low] = value[d + i] * inverse;
+      if (high < shape.head_dim) out[high] = value[d + LANES + i] * inverse;
+    }
+}
+
+template <class E>
+static void attend_split(int rows, const View<E>& kv, int begin, const int32_t* positions, const float* q, State& state, E* scratch) {
+  switch (rows) {
+#define PALMETTE_ROWS(M) \
+  case M: return attend_split<E, M>(kv, begin, positions, q, state, scratch);
+    PALMETTE_ROWS(1) PALMETTE_ROWS(2) PALMETTE_ROWS(3) PALMETTE_ROWS(4) PALMETTE_ROWS(5) PALMETTE_ROWS(6)
+    PALMETTE_ROWS(7) PALMETTE_ROWS(8) PALMETTE_ROWS(9) PALMETTE_ROWS(10) PALMETTE_ROWS(11) PALMETTE_ROWS(12)
+#undef PALMETTE_ROWS
+  }
+}
+
+}  // namespace palmette

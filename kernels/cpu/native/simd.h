@@ -1,0 +1,128 @@
+// Sixteen lanes of float or int32, whatever the machine: GCC's vector extensions, with intrinsics only where an
+// instruction matters (fused multiply-add, the byte dot product). Lanes never meet but in the sums written out below,
+// so every instruction set gives a lane the same operations in the same order.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace palmette {
+
+constexpr int LANES = 16;
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint8_t vb __attribute__((vector_size(64)));
+typedef _Float16 vh __attribute__((vector_size(32)));
+
+#define PALMETTE_INLINE static inline __attribute__((always_inline))
+
+template <class V> PALMETTE_INLINE V load(const void* from) {
+  V value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+template <class V> PALMETTE_INLINE void store(void* to, V value) { std::memcpy(to, &value, sizeof value); }
+
+PALMETTE_INLINE vf splat(float x) { return vf{} + x; }
+PALMETTE_INLINE vi splat(int32_t x) { return vi{} + x; }
+PALMETTE_INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
+PALMETTE_INLINE vf from_half(const void* from) { return __builtin_convertvector(load<vh>(from), vf); }
+
+PALMETTE_INLINE vf fma(vf a, vf b, vf c) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  union { vf v; __m256 h[2]; } x{a}, y{b}, z{c};
+  z.h[0] = _mm256_fmadd_ps(x.h[0], y.h[0], z.h[0]);
+  z.h[1] = _mm256_fmadd_ps(x.h[1], y.h[1], z.h[1]);
+  return z.v;
+#else
+  vf out;
+  for (int i = 0; i < LANES; i++) out[i] = std::fma(a[i], b[i], c[i]);
+  return out;
+#endif
+}
+
+PALMETTE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
+
+// acc[i] += sum over j < 4 of weights[4 i + j] (unsigned) × x[j] (signed): exact in int32, never saturating.
+PALMETTE_INLINE vi dot4(vi acc, vb weights, const int8_t* x) {
+  int32_t word;
+  std::memcpy(&word, x, 4);
+#if defined(__AVX512VNNI__)
+  return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)weights, _mm512_set1_epi32(word));
+#elif defined(__AVX2__)
+  union { vb v; __m128i q[4]; } w{weights};
+  union { vi v; __m256i h[2]; } sum{acc};
+  const __m256i xs = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
+  for (int half = 0; half < 2; half++) {
+    const __m256i low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w.q[2 * half]), xs);
+    const __m256i high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w.q[2 * half + 1]), xs);
+    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);
+    sum.h[half] = _mm256_add_epi32(sum.h[half], pairs);
+  }
+  return sum.v;
+#else
+  for (int i = 0; i < LANES; i++)
+    acc[i] += int(weights[4 * i]) * x[0] + int(weights[4 * i + 1]) * x[1] + int(weights[4 * i + 2]) * x[2] +
+              int(weights[4 * i + 3]) * x[3];
+  return acc;
+#endif
+}
+
+// The sum and the maximum over the lanes, by halves: a fixed tree.
+PALMETTE_INLINE float sum_lanes(vf x) {
+  float lane[LANES];
+  store(lane, x);
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) lane[i] = lane[i] + lane[i + half];
+  return lane[0];
+}
+PALMETTE_INLINE float max_lanes(vf x) {
+  float lane[LANES];
+  store(lane, x);
+  for (int half = LANES / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
+  return lane[0];
+}
+
+// Round to the nearest integer, ties to even; |x| < 2^22.
+PALMETTE_INLINE vf round_even(vf x) {
+  const vf magic = splat(12582912.0f);
+  return (x + magic) - magic;
+}
+
+// e^x to about one unit in the last place (range reduction by ln 2 in two parts, polynomial of degree 6); 0 below -87.3.
+PALMETTE_INLINE vf exp(vf x) {
+  const vf low = splat(-87.3f), high = splat(88.3f);
+  const vf clamped = x > high ? high : (x > low ? x : low);
+  const vf n = round_even(clamped * splat(1.44269504088896341f));
+  vf r = fma(n, splat(-0.693359375f), clamped);
+  r = fma(n, splat(2.12194440e-4f), r);
+  vf p = splat(1.9875691500e-4f);
+  p = fma(p, r, splat(1.3981999507e-3f));
+  p = fma(p, r, splat(8.3334519073e-3f));
+  p = fma(p, r, splat(4.1665795894e-2f));
+  p = fma(p, r, splat(1.6666665459e-1f));
+  p = fma(p, r, splat(5.0000001201e-1f));
+  p = fma(p, r * r, r) + splat(1.0f);
+  const vi exponent = (__builtin_convertvector(n, vi) + 127) << 23;
+  const vf value = p * (vf)exponent;
+  return x > low ? value : vf{};
+}
+
+// bfloat16, two to a 32-bit word: the even one in the low half.
+PALMETTE_INLINE vf low_bf16(vu words) { return (vf)(words << 16); }
+PALMETTE_INLINE vf high_bf16(vu words) { return (vf)(words & 0xffff0000u); }
+static inline uint16_t to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return uint16_t(bits >> 16) | 0x40;  // stays NaN
+  return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace palmette
