@@ -13,9 +13,10 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, cast
+
+import msgspec
 
 from palmette.radix_cache.eviction import LRU, EvictionOrder, EvictionPolicy
 from palmette.radix_cache.key import reusable_part
@@ -36,8 +37,7 @@ class Tail(NamedTuple):
     slots: int
 
 
-@dataclass(frozen=True, slots=True)
-class Remap:
+class Remap(msgspec.Struct, frozen=True):
     """Page `index` of a request's block table was computed twice: the table must point to `new_page`.
 
     `old_page` is private and unchanged until the caller, having remapped, gives it to `RadixCache.free`.
@@ -77,9 +77,7 @@ class Lease:
         self.lost = False
         self._cache = cache
         self._node = node
-        self._tail_parent = (
-            node  # the tail's source is its child with this first page, also where that is split
-        )
+        self._tail_parent = node  # the tail's source is its child with this first page, also where that is split
         self._tail_key = b""
 
     @property
@@ -97,9 +95,7 @@ class Lease:
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if not self.released:
             self.release()
 
@@ -233,9 +229,7 @@ class RadixCache:
         tree = self.tree
         at = len(lease.pages)
         end = len(key) // tree.page_bytes
-        assert pages[at - 1 : at] == lease.pages[-1:] or not at, (
-            "the block table starts with the lease's pages"
-        )
+        assert pages[at - 1 : at] == lease.pages[-1:] or not at, "the block table starts with the lease's pages"
         assert len(pages) >= end, f"{len(pages)} pages for {end} pages of tokens"
         if end <= at:
             return []
@@ -344,9 +338,7 @@ class RadixCache:
         return lost
 
     def _touched(self, lease: Lease) -> list[Node]:
-        source = (
-            lease._tail_parent.children.starting_with(lease._tail_key) if lease.tail is not None else None
-        )
+        source = lease._tail_parent.children.starting_with(lease._tail_key) if lease.tail is not None else None
         return [*lease._node.path(), *([source] if source is not None else [])]
 
     def _relock(self) -> None:

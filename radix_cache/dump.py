@@ -82,9 +82,7 @@ def draw(
     pages = sum(root.pages for root in roots)
     below = sum(root.nodes - 1 for root in roots)
     fill = f", {total / (pages * page_size):.0%} full" if pages else ""
-    title = (
-        f"radix tree: {_n(below, 'node')}, {_n(total, 'token')} in {_n(pages, 'page')} of {page_size}{fill}"
-    )
+    title = f"radix tree: {_n(below, 'node')}, {_n(total, 'token')} in {_n(pages, 'page')} of {page_size}{fill}"
     if not roots:
         return title
     text_width = max(NARROWEST_TEXT, width - COLUMN_WIDTH * len(COLUMNS))

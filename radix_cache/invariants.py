@@ -74,9 +74,7 @@ def _shape(cache: RadixCache) -> Iterable[Violation]:
     page_bytes = cache.tree.page_bytes
     for namespace, root in cache.tree.roots.items():
         if root.key or root.pages or root.parent is not None or root.namespace != namespace:
-            yield Violation(
-                f"the root of {namespace!r} holds tokens or pages, or hangs elsewhere", (), (root,)
-            )
+            yield Violation(f"the root of {namespace!r} holds tokens or pages, or hangs elsewhere", (), (root,))
         if not root.children and not root.leases:
             yield Violation(f"the root of {namespace!r} is empty", (), (root,))
     for node in cache.tree.nodes():

@@ -58,12 +58,13 @@ class Running:
 class CacheMachine(RuleBasedStateMachine):
     page_size = 4
 
-    @initialize(pages=st.integers(2, 60))
-    def start(self, pages: int) -> None:
+    @initialize(tokens=st.integers(40, 250))
+    def start(self, tokens: int) -> None:
         clock = count()
-        self.cache = RadixCache(pages, self.page_size, clock=lambda: float(next(clock)))
+        self.cache = RadixCache(tokens // self.page_size, self.page_size, clock=lambda: float(next(clock)))
         self.store: dict[int, list[tuple[str, bytes] | None]] = {}
         self.requests: list[Running] = []
+        self.prompts: list[tuple[str, list[int]]] = []
 
     # What a worker would do
 
@@ -109,7 +110,22 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(tokens=PROMPTS, namespace=NAMESPACES)
     def match(self, tokens: list[int], namespace: str) -> None:
+        self.prompts.append((namespace, tokens))
         self.admit(tokens, namespace)
+
+    @precondition(lambda self: self.prompts)
+    @rule(index=INDEX, cut=st.sampled_from([0, 0, 0, 1, 4, 5]))
+    def match_again(self, index: int, cut: int) -> None:
+        namespace, tokens = self.prompts[index % len(self.prompts)]
+        self.admit(tokens[: max(1, len(tokens) - cut)], namespace)
+
+    @precondition(lambda self: self.requests)
+    @rule()
+    def run_the_newest(self) -> None:
+        newest = len(self.requests) - 1
+        self.compute(newest, 100)
+        self.insert(newest)
+        self.finish_or_abort(newest)
 
     @precondition(lambda self: self.requests)
     @rule(index=INDEX, more=st.lists(st.sampled_from([1, 2, 257]), min_size=1, max_size=5))
@@ -118,7 +134,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.admit(request.tokens + more, request.namespace)
 
     @precondition(lambda self: self.requests)
-    @rule(index=INDEX, tokens=st.integers(1, 20))
+    @rule(index=INDEX, tokens=st.sampled_from([1, 4, 7, 100]))
     def compute(self, index: int, tokens: int) -> None:
         request = self.requests[index % len(self.requests)]
         if (tail := request.lease.tail) is not None:
@@ -240,7 +256,7 @@ class CacheMachine16(CacheMachine):
     page_size = 16
 
 
-LIMITS = settings(max_examples=100, stateful_step_count=50, deadline=None)
+LIMITS = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestPages1 = CacheMachine1.TestCase
 TestPages4 = CacheMachine.TestCase
 TestPages16 = CacheMachine16.TestCase
