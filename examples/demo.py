@@ -1,0 +1,171 @@
+"""Three agent programs on the default model, and what the radix tree saved them. `make demo` runs this.
+
+palmette run examples/demo.py       python examples/demo.py
+"""
+
+# ruff: noqa: E402  (the clock starts before the imports)
+
+from __future__ import annotations
+
+import time
+
+START = time.monotonic()
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from few_shot_select import MESSAGES, classify
+from multi_turn_chat import TURNS, chat
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from tree_of_thought import QUESTIONS, solve
+
+import palmette as sgl
+from palmette.lang.usage import ProgramUsage
+from palmette.radix_cache.dump import draw
+from palmette.runtime.cli.models import fetch_model
+from palmette.runtime.config import DEFAULT_MODEL
+
+WIDTH = 100
+console = Console(width=WIDTH, highlight=False)
+
+
+@dataclass
+class Part:
+    """One program of the demo, once it has run."""
+
+    name: str
+    usage: ProgramUsage
+    seconds: float
+
+
+@sgl.function
+def hello(s):
+    s += sgl.user("Say hello.") + sgl.assistant(sgl.gen("text", max_tokens=8, temperature=0.0))
+
+
+def first_token() -> float:
+    """Seconds from the start of this script to the first token of a first request."""
+    for _ in hello.run(stream=True).text_iter("text"):
+        return time.monotonic() - START
+    return time.monotonic() - START
+
+
+def timed(name: str, program: Callable[[], list[sgl.ProgramState]]) -> tuple[Part, list[sgl.ProgramState]]:
+    start = time.monotonic()
+    states = program()
+    for state in states:
+        state.sync()
+    usage = sum((state.usage() for state in states), ProgramUsage())
+    return Part(name, usage, time.monotonic() - start), states
+
+
+def counted(program: sgl.Program, items: list[dict], label: str, **options) -> list[sgl.ProgramState]:
+    """A batch with a progress bar."""
+    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        states = program.run_batch(items, generator_style=True, **options)
+        return list(progress.track(states, total=len(items), description=label))
+
+
+def run_few_shot() -> Part:
+    items = [{"message": message} for message, _ in MESSAGES]
+    part, states = timed("few-shot batch (select)", lambda: counted(classify, items, "Sorting messages"))
+    right = sum(state["topic"] == topic for state, (_, topic) in zip(states, MESSAGES, strict=True))
+    for state, (message, _) in list(zip(states, MESSAGES, strict=True))[:3]:
+        console.print(f"  {message[:72]:74}[bold]{state['topic']}[/bold]")
+    console.print(
+        f"  … {right} of {len(MESSAGES)} messages are sorted right (this is a model of 135 M parameters).\n"
+    )
+    return part
+
+
+def run_tree_of_thought() -> Part:
+    items = [{"question": question} for question, _ in QUESTIONS]
+    part, states = timed(
+        "tree of thought (fork, join)",
+        lambda: counted(solve, items, "Thinking, 3 × 3 branches each", temperature=0.3, seed=1),
+    )
+    for state, (question, expected) in zip(states, QUESTIONS, strict=True):
+        mark = "[green]✓[/green]" if state["vote"] == expected else "[red]✗[/red]"
+        answers = ", ".join(answer.strip() or "–" for answers in state["answer"] for answer in answers)
+        console.print(f"  {question}", soft_wrap=True)
+        console.print(f"    answers {answers} → vote [bold]{state['vote']}[/bold] {mark}", soft_wrap=True)
+    console.print()
+    return part
+
+
+def run_chat() -> Part:
+    def talk() -> list[sgl.ProgramState]:
+        state = chat.run(TURNS, temperature=0.0, stream=True)
+        for number, turn in enumerate(TURNS):
+            console.print(f"  [bold]> {turn}[/bold]")
+            reply = "".join(state.text_iter(f"reply{number}"))
+            console.print(Padding(reply.replace("\n", " "), (0, 0, 0, 4)), markup=False)
+        return [state]
+
+    console.print("Chatting")
+    part, _ = timed("multi-turn chat", talk)
+    console.print()
+    return part
+
+
+def show(parts: list[Part]) -> None:
+    table = Table(width=WIDTH, title="What each program used (tokens)", title_justify="left")
+    table.add_column("program", no_wrap=True)
+    for column in (
+        "calls",
+        "prompt",
+        "computed",
+        "reused",
+        "of the reusable",
+        "output",
+        "output/s",
+        "seconds",
+    ):
+        table.add_column(column, justify="right")
+    total = Part(
+        "all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts)
+    )
+    for part in [*parts, total]:
+        used = part.usage
+        rate = f"{used.completion_tokens / part.seconds:,.0f}" if used.completion_tokens else "–"
+        counts = (used.calls, used.prompt_tokens, used.computed_tokens, used.cached_tokens)
+        if part is total:
+            table.add_section()
+        table.add_row(
+            part.name,
+            *(f"{count:,}" for count in counts),
+            f"{used.reuse:.1%}",
+            f"{used.completion_tokens:,}",
+            rate,
+            f"{part.seconds:.1f}",
+        )
+    console.print(table)
+
+
+def main() -> None:
+    console.print(f"[bold]Palmette[/bold]: three programs on {DEFAULT_MODEL}, on this machine's CPU.\n")
+    fetch_model(DEFAULT_MODEL)
+    with sgl.Engine() as engine:
+        sgl.set_default_backend(engine)
+        seconds = first_token()
+        ready = engine.ready
+        console.print(
+            f"First token {seconds:.1f} s after the start. {ready.threads} threads, {ready.kernels} kernels, "
+            f"a KV pool of {ready.kv_tokens:,} tokens.\n"
+        )
+        show([run_few_shot(), run_tree_of_thought(), run_chat()])
+        frontend = engine.frontend
+        dump = engine.run(frontend.dump_tree())
+        tree = draw(dump.nodes, dump.page_size, frontend.text_of_packed, width=WIDTH, max_lines=28)
+        console.print("\n" + tree, markup=False, soft_wrap=True)
+        console.print(
+            "\nNext: `palmette chat`, `palmette serve`, or write a program of your own (docs and README show how)."
+        )
+
+
+if __name__ == "__main__":
+    main()
