@@ -98,6 +98,19 @@ def test_two_requests_that_computed_the_same_end_with_one_copy() -> None:
     assert cache.free_count == 30
 
 
+def test_a_node_that_two_requests_hold_does_not_grow_in_place() -> None:
+    cache = make()
+    run(cache, list(range(8)))
+    first, first_table = admit(cache, [*range(8), *[10] * 4])
+    second, second_table = admit(cache, [*range(8), *[20] * 4])
+    cache.insert(first, pack([*range(8), *[10] * 4]), first_table)
+    assert (first.length, second.length, cache.tree.node_count) == (12, 8, 2)
+    assert check_invariants(cache, [second_table[2:]]) == []
+    cache.finish(second, pack([*range(8), *[20] * 4]), second_table)
+    first.release()
+    assert cache.peek(pack([*range(8), *[20] * 5]), "") == 12
+
+
 def test_finish_frees_losers_and_reserved_pages() -> None:
     cache = make()
     first, first_table = admit(cache, list(range(10)))
