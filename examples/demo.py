@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from few_shot_select import MESSAGES, classify
 from multi_turn_chat import TURNS, chat
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -113,19 +114,11 @@ def run_chat() -> Part:
 
 
 def show(parts: list[Part]) -> None:
-    table = Table(width=WIDTH, title="What each program used (tokens)", title_justify="left")
+    caption = "in tokens; share: what was reused, of what an unlimited cache could have reused"
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("program", no_wrap=True)
-    for column in (
-        "calls",
-        "prompt",
-        "computed",
-        "reused",
-        "of the reusable",
-        "output",
-        "output/s",
-        "seconds",
-    ):
-        table.add_column(column, justify="right")
+    for column in ("calls", "prompt", "computed", "reused", "share", "output", "output/s", "seconds"):
+        table.add_column(column, justify="right", no_wrap=True)
     total = Part(
         "all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts)
     )

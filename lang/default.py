@@ -34,7 +34,7 @@ def resolve_backend(backend: Any = None) -> Backend:
 
 def as_backend(value: Any) -> Backend:
     """A backend as it is, an Engine wrapped. Raises InvalidRequest for anything else."""
-    if hasattr(value, "open") and hasattr(value, "loop"):
+    if callable(getattr(value, "open", None)) and callable(getattr(value, "flush_cache", None)):
         backend: Backend = value
         return backend
     if hasattr(value, "frontend") and hasattr(value, "loop"):

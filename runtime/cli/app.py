@@ -61,19 +61,23 @@ def main() -> None:
     app(prog_name="palmette")
 
 
-@app.callback()
-def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
-    ] = False,
-) -> None:
-    settings.debug = debug
-    if version:
+def print_version(wanted: bool) -> None:
+    if wanted:
         import palmette
 
         typer.echo(f"palmette {palmette.__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=print_version),
+    ] = False,
+) -> None:
+    settings.debug = debug
 
 
 # Commands

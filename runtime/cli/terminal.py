@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Any
@@ -27,6 +28,7 @@ class EngineOnDemand(EngineBackend):
     def __init__(self, start: Callable[[], Any]) -> None:
         self._start = start
         self._started: Any = None
+        self._lock = threading.Lock()
 
     @property
     def engine(self) -> Any:  # type: ignore[override]  # made at first use instead of given
@@ -34,8 +36,9 @@ class EngineOnDemand(EngineBackend):
         return self._started
 
     def start(self) -> None:
-        if self._started is None:
-            self._started = self._start()
+        with self._lock:
+            if self._started is None:
+                self._started = self._start()
 
     def stop(self) -> None:
         if self._started is not None:
