@@ -7,6 +7,7 @@ the engine through a link and knows neither HTTP nor the scheduler. Used by api,
 from __future__ import annotations
 
 import asyncio
+import codecs
 import random
 import time
 import uuid
@@ -188,6 +189,14 @@ class Frontend:
     def text_of(self, tokens: Sequence[int], *, special: bool = False) -> str:
         return self.editor.text(pack(tokens), special=special)
 
+    def texts_of(self, tokens: Sequence[int]) -> tuple[str, ...]:
+        """The text that each token adds; together they spell the whole. A character of several tokens belongs to its
+        last."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        last = len(tokens) - 1
+        pieces = self.vocabulary.pieces
+        return tuple(decoder.decode(pieces[token], index == last) for index, token in enumerate(tokens))
+
     def text_of_packed(self, tokens: bytes) -> str:
         """Text of packed ids, special tokens written out."""
         return self.editor.text(tokens, special=True)
@@ -321,7 +330,7 @@ class Frontend:
             scored, free = await conditional, None
         return ChoiceScores(
             tokens=tuple(tuple(tokens) for tokens in encoded),
-            token_texts=tuple(tuple(self.text_of([token]) for token in tokens) for tokens in encoded),
+            token_texts=tuple(self.texts_of(tokens) for tokens in encoded),
             logprobs=scored.logprobs,
             unconditional=free.logprobs if free is not None else None,
             usage=scored.usage if free is None else _summed(scored.usage, free.usage),
