@@ -10,7 +10,7 @@ from palmette.kernels.portable import PortableKernels
 from palmette.kernels.protocol import Kernels
 from palmette.kernels.reference import ReferenceKernels
 
-KernelName = Literal["auto", "portable", "reference"]
+KernelName = Literal["auto", "cpu", "portable", "reference"]
 
 
 def select(name: KernelName, device: torch.device | str = "cpu") -> Kernels:

@@ -6,10 +6,25 @@ of a step) and by the worker (page copies of a StepPlan). A slot is page × page
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+
+class Store(Protocol):
+    """What the worker needs of any store."""
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one position takes over all layers, keys and values."""
+        ...
+
+    def copy_pages(self, copies: npt.NDArray[np.int32]) -> None:
+        """Copies in every layer, row by row in order: [n, 3] of source page, destination page, slots from the start."""
+        ...
 
 
 class KVStore:

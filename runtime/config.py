@@ -30,7 +30,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = "longest_prefix"
     prefix_cache: bool = True
     threads: int | None = None  # None: affinity and cgroup quota
-    kernels: Literal["auto", "portable", "reference"] = "auto"
+    kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable
     check_invariants: bool = False  # after every step
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -39,14 +39,17 @@ Progress = Callable[[str], None]
 SWITCH_INTERVAL = 2e-4
 
 
-def build_core(config: EngineConfig, files: ModelFiles | None = None) -> EngineCore:
-    """Loads the model and makes scheduler and worker. Raises ModelError, InvalidRequest or NeverFits."""
+def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: Progress | None = None) -> EngineCore:
+    """Loads the model and makes scheduler and worker; `progress` hears what takes long.
+
+    Raises ModelError, InvalidRequest or NeverFits.
+    """
     start = time.monotonic()
     check_config(config)
     files = files or resolve(config.model)
     threads = config.threads or usable_threads()
     set_threads(threads)
-    model = load_model(files, dtype=config.dtype, kernels=config.kernels)
+    model = load_model(files, config.dtype, config.kernels, threads=threads, progress=progress)
     context = min(config.context_length or model.config.context_length, model.config.context_length)
     pages = pool_pages(config, model, context)
     kv_tokens = pages * config.page_size
@@ -65,7 +68,7 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None) -> EngineC
         page_size=config.page_size,
         threads=threads,
         dtype=str(model.dtype).removeprefix("torch."),
-        kernels=model.kernels.name,
+        kernels=model.kernels,
         load_seconds=time.monotonic() - start,
     )
     vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
@@ -147,7 +150,7 @@ class Engine:
         """
         params = _with_options(params or SamplingParams(), options)
         many = not isinstance(prompts, str) and len(prompts) > 0 and isinstance(prompts[0], str)
-        outputs = self.run(self._generate(list(prompts) if many else [prompts], params))  # type: ignore[arg-type]
+        outputs = self.run(self._generate(cast("list[Prompt]", prompts if many else [prompts]), params))
         return outputs if many else outputs[0]
 
     async def _generate(self, prompts: Sequence[Prompt], params: SamplingParams) -> list[Output]:

@@ -103,16 +103,15 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     sample_seconds: float = 0.0
 
 
-class ForwardHandle(Protocol):
-    """A forward that was started; only the worker that made it can read it."""
+H = TypeVar("H")  # what a worker's forward hands to its own sample: a forward that was started
 
 
-class Worker(Protocol):
+class Worker(Protocol[H]):
     """One device or rank. Both calls raise only for faults that concern the whole step."""
 
-    def forward(self, plan: StepPlan) -> ForwardHandle: ...
+    def forward(self, plan: StepPlan) -> H: ...
 
-    def sample(self, handle: ForwardHandle, plan: SamplePlan) -> StepResult: ...
+    def sample(self, handle: H, plan: SamplePlan) -> StepResult: ...
 
 
 def encode(message: StepPlan | SamplePlan | StepResult) -> bytes:

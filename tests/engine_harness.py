@@ -21,7 +21,7 @@ from palmette.runtime.vocabulary import Vocabulary
 
 
 class MakeWorker(Protocol):
-    def __call__(self, pages: int, page_size: int, *, slots: int, context: int) -> Worker: ...
+    def __call__(self, pages: int, page_size: int, *, slots: int, context: int) -> Worker[Any]: ...
 
 
 class Harness:

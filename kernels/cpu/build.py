@@ -54,7 +54,7 @@ def detect_target() -> Target:
     line = next((line for line in text.splitlines() if line.startswith("flags")), "")
     flags = {flag.replace("avx512_vnni", "avx512vnni") for flag in line.split()}
     if flags.issuperset(AVX512) and flags.issuperset(AVX2):
-        return Target("avx512-vnni", tuple(f"-m{flag}" for flag in (*AVX512, *AVX2)) + ("-mprefer-vector-width=512",))
+        return Target("avx512-vnni", (*(f"-m{flag}" for flag in (*AVX512, *AVX2)), "-mprefer-vector-width=512"))
     if flags.issuperset(AVX2):
         return Target("avx2", tuple(f"-m{flag}" for flag in AVX2))
     return Target("portable", ())

@@ -1,7 +1,7 @@
 """The native library through ctypes: its structs, one engine a model, and single kernels for comparison.
 
-The struct fields mirror native/step.cpp and native/linear.h; `palmette_layout` holds both to one size. Everything that a
-struct points to is kept alive here. Called by runtime/models (the engine) and tests.
+The struct fields mirror native/step.cpp and native/linear.h; `palmette_layout` holds both to one size. Everything
+that a struct points to is kept alive here. Called by runtime/models (the engine) and tests.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def _bits(x: Tensor) -> Tensor:
-    return x.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+    return x.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
 
 
 def probe(rows: int, width: int, dtype: torch.dtype) -> Tensor:

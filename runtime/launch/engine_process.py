@@ -34,7 +34,7 @@ PACKAGE_ROOT = str(Path(__file__).absolute().parents[3])
 PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     " from palmette.runtime.engine import build_core; from palmette.runtime.scheduler.process import main;"
-    " sys.exit(main(lambda config, progress: build_core(config), sys.argv[2:]))"
+    " sys.exit(main(lambda config, progress: build_core(config, progress=progress), sys.argv[2:]))"
 )
 
 Progress = Callable[[str], None]

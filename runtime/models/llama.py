@@ -19,7 +19,7 @@ from palmette.runtime.models.rope import RopeTable, inverse_frequencies
 
 Read = Callable[[str], Tensor]  # canonical name → the tensor in float32
 
-_FUSED = {
+FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "out": ("self_attn.o_proj",),
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
@@ -44,7 +44,7 @@ def fuse(config: ModelConfig, read: Read, names: frozenset[str], dtype: torch.dt
         source, target = f"model.layers.{layer}.", f"layers.{layer}."
         yield target + "attention_norm", read(source + "input_layernorm.weight")
         yield target + "mlp_norm", read(source + "post_attention_layernorm.weight")
-        for fused, parts in _FUSED.items():
+        for fused, parts in FUSED.items():
             yield f"{target}{fused}.weight", torch.cat([read(f"{source}{part}.weight") for part in parts]).to(dtype)
             if any(f"{source}{part}.bias" in names for part in parts):
                 yield f"{target}{fused}.bias", torch.cat([read(f"{source}{part}.bias") for part in parts]).to(dtype)

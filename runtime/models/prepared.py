@@ -22,7 +22,7 @@ from palmette.runtime.checkpoint.files import ModelFiles
 
 ALIGNMENT = 64  # bytes
 LAYOUT = 2  # raise it when a family stores its tensors otherwise
-_TYPE_NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32"}
+_TYPE_NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.uint8: "U8"}
 _SOURCES = ("*.safetensors", "*.json")
 
 
@@ -44,15 +44,15 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return found.hexdigest()
 
 
-def prepared_path(folder: Path, files: ModelFiles, dtype: torch.dtype) -> Path:
+def prepared_path(folder: Path, files: ModelFiles, layout: str) -> Path:
     """Where the prepared form of these files lies. Changes when a source file does."""
     sources = [files.path] if files.path.is_file() else [f for glob in _SOURCES for f in files.path.glob(glob)]
-    lines = [f"{LAYOUT} {dtype} {files.kind}"]
+    lines = [f"{LAYOUT} {layout} {files.kind}"]
     for source in sorted(sources):
         status = source.stat()
         lines.append(f"{source.resolve()} {status.st_size} {status.st_mtime_ns}")
     key = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    return folder / f"{files.path.stem}-{str(dtype).removeprefix('torch.')}-{key}.safetensors"
+    return folder / f"{files.path.stem}-{layout}-{key}.safetensors"
 
 
 def load_or_prepare(path: Path, prepare: Callable[[], Prepared]) -> Prepared:

@@ -17,8 +17,8 @@ from palmette.runtime.models import llama
 from palmette.runtime.models.layers import Tensors
 
 
-class Decoder(Protocol):
-    """A family's forward."""
+class Forward(Protocol):
+    """A family on a set of torch kernels."""
 
     def forward(self, batch: Batch, store: KVStore) -> Tensor:
         """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
@@ -30,7 +30,7 @@ class Family:
     """`fuse` gives the tensors to store, `build` a decoder on them."""
 
     fuse: Callable[[ModelConfig, llama.Read, frozenset[str], torch.dtype], Iterator[tuple[str, Tensor]]]
-    build: Callable[[ModelConfig, Tensors, Kernels], Decoder]
+    build: Callable[[ModelConfig, Tensors, Kernels], Forward]
 
 
 FAMILIES = {"llama": Family(llama.fuse, llama.LlamaModel)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
@@ -52,7 +53,7 @@ class EngineCore:
     def __init__(
         self,
         config: EngineConfig,
-        worker: Worker,
+        worker: Worker[Any],
         cache: RadixCache,
         vocabulary: Vocabulary,
         ready: EngineReady,

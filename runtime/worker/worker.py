@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from palmette.radix_cache.store import KVStore
+from palmette.radix_cache.store import Store
 from palmette.runtime.models.loading import Model
 from palmette.runtime.plan import SamplePlan, StepPlan, StepResult
 from palmette.runtime.worker.inputs import BlockTables
@@ -27,7 +27,7 @@ class Forwarded:
 
 
 class CpuWorker:
-    def __init__(self, model: Model, store: KVStore, *, slots: int, context_length: int, page_size: int) -> None:
+    def __init__(self, model: Model, store: Store, *, slots: int, context_length: int, page_size: int) -> None:
         self._model = model
         self._store = store
         self._tables = BlockTables(slots, -(-context_length // page_size), page_size)

@@ -6,6 +6,7 @@ reading a slot that nobody wrote shows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 
 from palmette.kernels.portable import PortableKernels
 from palmette.kernels.protocol import set_threads
+from palmette.kernels.select import KernelName
 from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import DType
 from palmette.runtime.messages.requests import Generate, Request, Score
 from palmette.runtime.models.loading import Model, load_model
 from palmette.runtime.plan import Worker
@@ -26,34 +29,47 @@ from palmette.runtime.vocabulary import Vocabulary
 from palmette.runtime.worker.worker import CpuWorker
 
 
+@dataclass(frozen=True)
+class Numerics:
+    """What may differ between two runs that must agree is not in here: threads are a matter of speed."""
+
+    kernels: KernelName = "portable"
+    dtype: DType = "float32"
+
+
+NUMERICS = [Numerics(kernels, dtype) for kernels in ("portable", "cpu") for dtype in ("float32", "bfloat16")]
+
+
 @cache
-def model(dtype: str) -> Model:
-    return load_model(resolve("tiny"), dtype, "portable")  # type: ignore[arg-type]
+def model(numerics: Numerics, threads: int) -> Model:
+    return load_model(resolve("tiny"), numerics.dtype, numerics.kernels, threads=threads)
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    return load_tokenizer(resolve("tiny")).vocabulary.padded(model("float32").config.vocab_size)
+    return load_tokenizer(resolve("tiny")).vocabulary.padded(model(Numerics(), 1).config.vocab_size)
 
 
 class ModelHarness(Harness):
-    def __init__(self, dtype: str = "float32", use: Model | None = None, **options: Any) -> None:
-        chosen = use or model(dtype)
+    def __init__(
+        self, numerics: Numerics = Numerics(), threads: int = 1, *, use: Model | None = None, **options: Any
+    ) -> None:
+        chosen = use or model(numerics, threads)
 
-        def make(pages: int, page_size: int, *, slots: int, context: int) -> Worker:
+        def make(pages: int, page_size: int, *, slots: int, context: int) -> Worker[Any]:
             store = chosen.new_store(pages, page_size, poison=True)
             return CpuWorker(chosen, store, slots=slots, context_length=context, page_size=page_size)
 
         super().__init__(make, vocabulary(), **options)
 
 
-def alone(request: Request, dtype: str = "float32", context: int = 400) -> Any:
+def alone(request: Request, numerics: Numerics, context: int = 400) -> Any:
     """One request, its whole prompt in one chunk, nothing cached, one thread."""
     threads = torch.get_num_threads()
     set_threads(1)
     try:
         harness = ModelHarness(
-            dtype, pages=context, page_size=1, context=context, prefix_cache=False, step_tokens=context
+            numerics, pages=context, page_size=1, context=context, prefix_cache=False, step_tokens=context
         )
         harness.run(request)
     finally:
@@ -62,15 +78,15 @@ def alone(request: Request, dtype: str = "float32", context: int = 400) -> Any:
     return harness.answer(request.id)
 
 
-def check(workload: Workload, aborts: list[bool], threads: int, dtype: str) -> None:
+def check(workload: Workload, aborts: list[bool], threads: int, numerics: Numerics) -> None:
     options, requests, _ = workload
     set_threads(threads)
-    harness = ModelHarness(dtype, **options)
+    harness = ModelHarness(numerics, threads, **options)
     aborted = run_workload(harness, workload, aborts[: len(requests)])
     for request in requests:
         assert isinstance(request, Generate | Score)
         if request.id not in aborted:
-            assert harness.answer(request.id) == alone(request, dtype), request
+            assert harness.answer(request.id) == alone(request, numerics), request
 
 
 ABORTS = st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9)
@@ -78,25 +94,25 @@ STOPS: list[tuple[str, ...]] = [(), ("e",), (" the",)]
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(["float32", "bfloat16"]))
+@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
 def test_any_program_of_requests_is_bit_identical(
-    workload: Workload, aborts: list[bool], threads: int, dtype: str
+    workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
 ) -> None:
-    check(workload, aborts, threads, dtype)
+    check(workload, aborts, threads, numerics)
 
 
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(["float32", "bfloat16"]))
+@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
 def test_many_programs_of_requests_are_bit_identical(
-    workload: Workload, aborts: list[bool], threads: int, dtype: str
+    workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
 ) -> None:
-    check(workload, aborts, threads, dtype)
+    check(workload, aborts, threads, numerics)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("numerics", NUMERICS, ids=lambda n: f"{n.kernels}-{n.dtype}")
 @pytest.mark.parametrize("page_size", [1, 16, 64])
-def test_long_contexts_with_eviction_and_retraction(dtype: str, page_size: int) -> None:
+def test_long_contexts_with_eviction_and_retraction(numerics: Numerics, page_size: int) -> None:
     """Two attention blocks and more; a pool that holds hardly more than the longest request."""
     stem = [1 + (7 * i) % 290 for i in range(260)]
     requests = [
@@ -105,11 +121,11 @@ def test_long_contexts_with_eviction_and_retraction(dtype: str, page_size: int) 
         for i in range(6)
     ]  # fmt: skip
     harness = ModelHarness(
-        dtype, pages=-(-300 // page_size) + 2, page_size=page_size, context=300, step_tokens=37, max_running=4
+        numerics, 2, pages=-(-300 // page_size) + 2, page_size=page_size, context=300, step_tokens=37, max_running=4
     )
     harness.run(*requests)
     for request in requests:
-        assert harness.answer(request.id) == alone(request, dtype), request.id
+        assert harness.answer(request.id) == alone(request, numerics), request.id
     assert harness.core.counters().evicted_pages > 0
 
 

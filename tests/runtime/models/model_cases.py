@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from palmette.kernels.protocol import Batch
-from palmette.radix_cache.store import KVStore
 from palmette.runtime.models.loading import Model
 
 
@@ -25,7 +24,7 @@ class Requests:
         for row, pages in enumerate(needed):
             self.tables[row, :pages] = shuffled[sum(needed[:row]) : sum(needed[: row + 1])]
         self.page_size = page_size
-        self.store: KVStore = model.new_store(sum(needed) + 2, page_size, poison=True)
+        self.store = model.new_store(sum(needed) + 2, page_size, poison=True)
         self.done = [0] * len(sequences)
 
     def step(self, rows: Sequence[tuple[int, int]]) -> list[Tensor]:

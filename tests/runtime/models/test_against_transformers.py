@@ -13,12 +13,14 @@ import torch
 from model_cases import whole
 from torch import Tensor
 
+from palmette.kernels.select import KernelName
 from palmette.runtime.checkpoint.config import LinearRope, Llama3Rope, ModelConfig, RopeScaling
 from palmette.runtime.checkpoint.dequantize import to_float32
 from palmette.runtime.checkpoint.open import open_checkpoint
 from palmette.runtime.checkpoint.protocol import Checkpoint
 from palmette.runtime.checkpoint.resolve import resolve
-from palmette.runtime.models.loading import Model, prepare, select
+from palmette.runtime.models.backends import choose_backend
+from palmette.runtime.models.loading import build_model, prepare
 
 transformers = pytest.importorskip("transformers", reason="needs the test extra `reference` (transformers)")
 
@@ -60,11 +62,14 @@ def theirs(checkpoint: Checkpoint, config: ModelConfig, tokens: tuple[int, ...])
     return logits.float()
 
 
-def compare(checkpoint: Checkpoint, scaling: RopeScaling | None, tokens: tuple[int, ...]) -> float:
+def compare(
+    checkpoint: Checkpoint, scaling: RopeScaling | None, tokens: tuple[int, ...], kernels: KernelName = "portable"
+) -> float:
     """The largest difference of logits, relative to the largest logit."""
     config = msgspec.structs.replace(checkpoint.config, rope_scaling=scaling)
-    prepared = prepare(checkpoint, torch.float32)
-    model = Model(type(prepared)(config, prepared.tensors, prepared.digest), torch.float32, select("portable"))
+    backend = choose_backend(config, "float32", kernels, 2)
+    prepared = prepare(checkpoint, backend)
+    model = build_model(type(prepared)(config, prepared.tensors, prepared.digest), backend)
     expected = theirs(checkpoint, config, tokens)
     return float((whole(model, tokens) - expected).abs().max() / expected.abs().max())
 
@@ -73,8 +78,9 @@ SCALINGS = (None, LinearRope(2.0), Llama3Rope(8.0, 1.0, 4.0, 32))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS, ids=("default", "linear", "llama3"))
-def test_tiny(scaling: RopeScaling | None) -> None:
-    assert compare(open_checkpoint(resolve("tiny")), scaling, tuple(range(5, 200))) < BOUND
+@pytest.mark.parametrize("kernels", ["portable", "cpu"])
+def test_tiny(scaling: RopeScaling | None, kernels: KernelName) -> None:
+    assert compare(open_checkpoint(resolve("tiny")), scaling, tuple(range(5, 300)), kernels) < BOUND
 
 
 def test_the_comparison_can_fail() -> None:

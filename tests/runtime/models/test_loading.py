@@ -9,20 +9,37 @@ import torch
 from model_cases import whole
 
 from palmette.kernels.portable.row_blocks import same_bits
+from palmette.kernels.select import KernelName
 from palmette.runtime.checkpoint.files import ModelFiles
 from palmette.runtime.checkpoint.open import open_checkpoint
 from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import DType
 from palmette.runtime.errors import InvalidRequest, UnknownArchitecture
-from palmette.runtime.models import loading, registry
-from palmette.runtime.models.loading import load_model, multiplies_bfloat16, prepare, resolve_dtype
+from palmette.runtime.models import registry
+from palmette.runtime.models.backends import Backend, choose_backend, multiplies_bfloat16, resolve_dtype
+from palmette.runtime.models.loading import build_model, load_model, prepare
 from palmette.runtime.models.prepared import Prepared, load_or_prepare, prepared_path
 
 TOKENS = tuple(range(3, 40))
 
 
+CHECKPOINT = open_checkpoint(resolve("tiny"))
+KERNELS = ("portable", "cpu")
+
+
+def backend(kernels: KernelName, dtype: DType = "bfloat16") -> Backend:
+    return choose_backend(CHECKPOINT.config, dtype, kernels, 1)
+
+
+@pytest.fixture(params=KERNELS)
+def kernels(request: pytest.FixtureRequest) -> KernelName:
+    chosen: KernelName = request.param
+    return chosen
+
+
 @pytest.fixture
-def prepared() -> Prepared:
-    return prepare(open_checkpoint(resolve("tiny")), torch.bfloat16)
+def prepared(kernels: KernelName) -> Prepared:
+    return prepare(CHECKPOINT, backend(kernels))
 
 
 def never() -> Prepared:
@@ -56,17 +73,19 @@ def test_the_file_s_name_follows_its_sources(tmp_path: Path) -> None:
     source = tmp_path / "model.gguf"
     source.write_bytes(b"one")
     files = ModelFiles(name="m", kind="gguf", path=source)
-    first = prepared_path(tmp_path, files, torch.float32)
-    assert first == prepared_path(tmp_path, files, torch.float32)
-    assert first != prepared_path(tmp_path, files, torch.bfloat16)
+    first = prepared_path(tmp_path, files, "float32")
+    assert first == prepared_path(tmp_path, files, "float32")
+    assert first != prepared_path(tmp_path, files, "native-float32")
     source.write_bytes(b"other")
-    assert first != prepared_path(tmp_path, files, torch.float32)
+    assert first != prepared_path(tmp_path, files, "float32")
 
 
-def test_a_model_from_a_prepared_file_has_the_same_bits(tmp_path: Path, prepared: Prepared) -> None:
+def test_a_model_from_a_prepared_file_has_the_same_bits(
+    tmp_path: Path, prepared: Prepared, kernels: KernelName
+) -> None:
     mapped = load_or_prepare(tmp_path / "tiny.safetensors", lambda: prepared)
-    fresh = load_model("tiny", "bfloat16")
-    read = loading.Model(mapped, torch.bfloat16, fresh.kernels)
+    fresh = load_model("tiny", "bfloat16", kernels)
+    read = build_model(mapped, backend(kernels))
     assert same_bits(whole(fresh, TOKENS), whole(read, TOKENS))
     assert fresh.numerics_id == read.numerics_id
 
@@ -75,14 +94,14 @@ def test_numerics_id_tells_what_changes_bits() -> None:
     ids = {
         load_model("tiny", dtype, kernels).numerics_id
         for dtype in ("float32", "bfloat16")
-        for kernels in ("portable", "reference")
+        for kernels in ("portable", "reference", "cpu")
     }
-    assert len(ids) == 4
+    assert len(ids) == 6
 
 
-def test_the_head_keeps_more_digits_than_bfloat16(prepared: Prepared) -> None:
-    assert prepared.tensors["head"].dtype == torch.float16
-    single = prepare(open_checkpoint(resolve("tiny")), torch.float32)
+def test_the_head_keeps_more_digits_than_bfloat16() -> None:
+    assert prepare(CHECKPOINT, backend("portable")).tensors["head"].dtype == torch.float16
+    single = prepare(CHECKPOINT, backend("portable", "float32"))
     assert {tensor.dtype for tensor in single.tensors.values()} == {torch.float32}
 
 
@@ -98,6 +117,16 @@ def test_an_unknown_architecture_is_named() -> None:
         registry.family("mamba")
 
 
-def test_kv_bytes_and_store_agree() -> None:
-    model = load_model("tiny", "float32")
+def test_without_a_compiler_plain_torch_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("palmette.kernels.cpu.build.COMPILERS", ("no-such-compiler",))
+    assert load_model("tiny").kernels == "portable"
+    assert "No C++ compiler was found" in caplog.text
+    with pytest.raises(InvalidRequest, match="No C\\+\\+ compiler"):
+        load_model("tiny", kernels="cpu")
+
+
+def test_kv_bytes_and_store_agree(kernels: KernelName) -> None:
+    model = load_model("tiny", "float32", kernels)
     assert model.new_store(2, 4).bytes_per_token == model.bytes_per_token

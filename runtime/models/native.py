@@ -1,0 +1,178 @@
+"""A decoder on the native kernels: its packed weights as data, and a whole step as one call that releases the GIL.
+
+Quantised weights keep their quants and scales; everything else is packed in the wanted dtype. Knows the llama family's
+names (llama.FUSED) and nothing of requests. Chosen by loading.py where a compiler and the model's sizes allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from palmette.kernels.cpu.library import Floats, LayerWeights, Library, ModelWeights, NativeEngine, Weight
+from palmette.kernels.cpu.packing import (
+    GROUP_BYTES,
+    LANES,
+    Bytes,
+    Format,
+    Quantised,
+    concatenate,
+    gate_up_order,
+    pack_float,
+    pack_quantised,
+    take,
+    unpack_gguf,
+)
+from palmette.kernels.protocol import Batch
+from palmette.radix_cache.packed_store import PackedKVStore
+from palmette.runtime.checkpoint.config import ModelConfig
+from palmette.runtime.checkpoint.dequantize import to_float32
+from palmette.runtime.checkpoint.protocol import Checkpoint
+from palmette.runtime.models.layers import Tensors
+from palmette.runtime.models.llama import FUSED
+from palmette.runtime.models.rope import RopeTable, inverse_frequencies
+
+
+def pack(checkpoint: Checkpoint, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that NativeDecoder reads: "name.format" → packed bytes; norms and biases in float32."""
+    config, names = checkpoint.config, frozenset(checkpoint.tensor_names())
+
+    def floats(name: str) -> Tensor:
+        return torch.from_numpy(np.array(to_float32(checkpoint.tensor(name)), dtype=np.float32))
+
+    yield _packed(checkpoint, "embedding", ["model.embed_tokens.weight"], dtype)
+    if "lm_head.weight" in names:
+        yield _packed(checkpoint, "head", ["lm_head.weight"], dtype)
+    yield "final_norm", floats("model.norm.weight")
+    for layer in range(config.layers):
+        source, target = f"model.layers.{layer}.", f"layers.{layer}."
+        yield target + "attention_norm", floats(source + "input_layernorm.weight")
+        yield target + "mlp_norm", floats(source + "post_attention_layernorm.weight")
+        for fused, parts in FUSED.items():
+            order = gate_up_order(config.intermediate_size) if fused == "gate_up" else None
+            yield _packed(checkpoint, target + fused, [f"{source}{part}.weight" for part in parts], dtype, order)
+            if any(f"{source}{part}.bias" in names for part in parts):
+                bias = torch.cat([floats(f"{source}{part}.bias") for part in parts])
+                yield f"{target}{fused}.bias", bias if order is None else bias[torch.from_numpy(order)]
+
+
+def _packed(
+    checkpoint: Checkpoint,
+    target: str,
+    names: Sequence[str],
+    dtype: torch.dtype,
+    order: npt.NDArray[np.intp] | None = None,
+) -> tuple[str, Tensor]:
+    raws = [checkpoint.tensor(name) for name in names]
+    quantised: list[Quantised] = []
+    if dtype != torch.float32:
+        found = [unpack_gguf(raw.dtype, raw.data, (raw.shape[0], raw.shape[1])) for raw in raws]
+        quantised = [part for part in found if part is not None]
+    if len(quantised) == len(raws) and len({part.format for part in quantised}) == 1:
+        weight = concatenate(quantised)
+        packed: Bytes = pack_quantised(weight if order is None else take(weight, order))
+        return f"{target}.{weight.format}", torch.from_numpy(packed)
+    values = np.concatenate([to_float32(raw) for raw in raws])
+    form: Literal["bf16", "f32"] = "f32" if dtype == torch.float32 else "bf16"
+    return f"{target}.{form}", torch.from_numpy(pack_float(values if order is None else values[order], form))
+
+
+class NativeDecoder:
+    """See registry.Decoder. `threads` share the work of a step; their number never changes a bit."""
+
+    name = "cpu"
+
+    def __init__(
+        self, config: ModelConfig, tensors: Tensors, library: Library, dtype: torch.dtype, *, threads: int
+    ) -> None:
+        self.config = config
+        self.dtype = dtype
+        self.numerics = library.path.name
+        self._engine: NativeEngine = library.engine(_weights(config, tensors, dtype), threads)
+
+    def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> PackedKVStore:
+        config = self.config
+        return PackedKVStore(
+            config.layers, pages, page_size, config.kv_heads, config.head_dim, self.dtype, poison=poison
+        )
+
+    def forward(self, batch: Batch, store: PackedKVStore) -> Tensor:
+        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
+        out = np.empty((len(batch.logits_at), self.config.vocab_size), dtype=np.float32)
+        self._engine.forward(
+            tokens=_int32(batch.tokens),
+            positions=_int32(batch.positions),
+            write_slots=_int32(batch.write_slots),
+            row_starts=np.array(batch.row_starts, dtype=np.int32),
+            tables=_int32(batch.block_tables),
+            logits_at=_int32(batch.logits_at),
+            page_size=batch.page_size,
+            keys=store.key_addresses,
+            values=store.value_addresses,
+            out=out,
+        )
+        return torch.from_numpy(out)
+
+
+def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> ModelWeights:
+    rope = RopeTable(
+        inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), config.context_length
+    )
+    hidden, inner, wide = config.hidden_size, config.intermediate_size, config.heads * config.head_dim
+    fused = wide + 2 * config.kv_heads * config.head_dim
+
+    def floats(name: str) -> Floats:
+        return tensors[name].numpy()
+
+    def weight(name: str, outputs: int, inputs: int) -> Weight:
+        return _weight(tensors, name, outputs, inputs)
+
+    embedding = weight("embedding", config.vocab_size, hidden)
+    tied = not any(name.startswith("head.") for name in tensors)
+    cosines, sines = rope.rows(torch.arange(config.context_length))
+    return ModelWeights(
+        hidden=hidden,
+        inner=inner,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        vocabulary=config.vocab_size,
+        eps=config.rms_eps,
+        scale=config.head_dim**-0.5,
+        kv_float=dtype == torch.float32,
+        cosines=np.ascontiguousarray(cosines.numpy(), np.float32),
+        sines=np.ascontiguousarray(sines.numpy(), np.float32),
+        final_norm=floats("final_norm"),
+        embedding=embedding,
+        head=embedding if tied else weight("head", config.vocab_size, hidden),
+        layers=[
+            LayerWeights(
+                attention_norm=floats(at + "attention_norm"),
+                qkv=weight(at + "qkv", fused, hidden),
+                out=weight(at + "out", hidden, wide),
+                mlp_norm=floats(at + "mlp_norm"),
+                gate_up=weight(at + "gate_up", 2 * inner, hidden),
+                down=weight(at + "down", hidden, inner),
+            )
+            for at in (f"layers.{layer}." for layer in range(config.layers))
+        ],
+    )
+
+
+def _weight(tensors: Tensors, name: str, outputs: int, inputs: int) -> Weight:
+    forms: tuple[Format, ...] = ("q4", "q8", "bf16", "f32")
+    form = next(form for form in forms if f"{name}.{form}" in tensors)
+    data = tensors[f"{name}.{form}"].numpy()
+    padded = -(-outputs // LANES)
+    assert data.size == padded * (inputs // 32) * GROUP_BYTES[form], f"{name} has {data.size} packed bytes"
+    bias = tensors.get(f"{name}.bias")
+    return Weight(form, outputs, inputs, data, None if bias is None else bias.numpy())
+
+
+def _int32(tensor: Tensor) -> npt.NDArray[np.int32]:
+    return np.ascontiguousarray(tensor.numpy(), dtype=np.int32)
