@@ -16,6 +16,7 @@ from palmette.runtime.frontend import Frontend, Generation, Message
 from palmette.runtime.messages.sampling import SamplingParams
 
 MOST_OUTPUTS = 128  # outputs of one HTTP request
+SEED_BITS = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Surface:
     ) -> list[Generation]:
         """`count` generations of each prompt, prompt by prompt; all of them or, where one is refused, none.
 
-        With a seed, output i of a prompt has seed + i.
+        With a seed, output i of a prompt has seed + i, in 64 bits.
         """
         if count < 1 or count * len(prompts) > MOST_OUTPUTS:
             raise InvalidRequest(
@@ -63,7 +64,7 @@ class Surface:
                 for choice in range(count):
                     own = params
                     if params.seed is not None:
-                        own = msgspec.structs.replace(params, seed=params.seed + choice)
+                        own = msgspec.structs.replace(params, seed=(params.seed + choice) & SEED_BITS)
                     generation = self.frontend.submit(
                         prompt,
                         own,

@@ -11,6 +11,7 @@ from palmette.runtime.errors import InvalidRequest
 MAX_TOP_LOGPROBS = 64
 MAX_STOPS = 64
 MAX_LOGIT_BIAS = 4096
+MAX_INT32 = 2**31 - 1  # the step's arrays hold top_k and token ids as int32
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,10 +50,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _number("min_p", self.min_p, 0.0, 1.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, low_open=True)
+        # A logit divided by the penalty must stay a float32, or its row can't be drawn from.
+        _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         _whole("max_tokens", self.max_tokens, 0)
         _whole("min_tokens", self.min_tokens, 0)
-        _whole("top_k", self.top_k, 1)
+        _whole("top_k", self.top_k, 1, MAX_INT32)
         _whole("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
         _whole("seed", self.seed, -(2**63), 2**64 - 1)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -70,17 +72,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             raise InvalidRequest(
                 f"stop_token_ids has {len(self.stop_token_ids)} entries; at most {MAX_STOPS}.", param="stop_token_ids"
             )
+        for token in self.stop_token_ids:
+            _token_id("stop_token_ids", token, vocabulary_size)
         if len(self.logit_bias) > MAX_LOGIT_BIAS:
             raise InvalidRequest(
                 f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}.", param="logit_bias"
             )
         for token, bias in self.logit_bias.items():
             _number(f"logit_bias[{token!r}]", bias, -100.0, 100.0)
-            if token < 0 or (vocabulary_size is not None and token >= vocabulary_size):
-                raise InvalidRequest(
-                    f"logit_bias names token {token!r}; the vocabulary has ids 0 to {(vocabulary_size or 0) - 1}.",
-                    param="logit_bias",
-                )
+            _token_id("logit_bias", token, vocabulary_size)
         return self
 
 
@@ -97,3 +97,9 @@ def _whole(name: str, value: int | None, low: int, high: int | None = None) -> N
     if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
         limits = f"from {low} to {high}" if high is not None else f"of {low} or more"
         raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", param=name)
+
+
+def _token_id(name: str, token: int, vocabulary_size: int | None) -> None:
+    last = MAX_INT32 if vocabulary_size is None else vocabulary_size - 1
+    if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token <= last:
+        raise InvalidRequest(f"{name} names token {token!r}; the vocabulary has ids 0 to {last}.", param=name)
