@@ -11,9 +11,10 @@ from typing import Any, ClassVar, TypeVar
 import orjson
 import pydantic
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from palmette.runtime.api.errors import invalid_body
-from palmette.runtime.errors import InvalidRequest, Unsupported
+from palmette.runtime.errors import Aborted, InvalidRequest, Unsupported
 
 IGNORED_HEADER = "x-palmette-ignored"
 LARGEST_BODY = 64 << 20  # bytes
@@ -37,16 +38,28 @@ B = TypeVar("B", bound=Body)
 
 async def read(request: Request, kind: type[B]) -> B:
     """The request's body as `kind`. Raises InvalidRequest or Unsupported, naming the field."""
-    data = await request.body()
-    if len(data) > LARGEST_BODY:
-        raise InvalidRequest(f"The body has {len(data)} bytes; at most {LARGEST_BODY}.", hint="Send less at a time.")
     try:
-        given = orjson.loads(data)
+        given = orjson.loads(await _data(request))
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The body is not JSON: {error}.") from None
     if not isinstance(given, dict):
         raise InvalidRequest(f"The body is a JSON {type(given).__name__}; it must be an object.")
     return parse(given, kind)
+
+
+async def _data(request: Request) -> bytearray:
+    """The body's bytes. Raises InvalidRequest once they are too many, Aborted where the client leaves first."""
+    data = bytearray()
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > LARGEST_BODY:
+                raise InvalidRequest(
+                    f"The body has more than {LARGEST_BODY} bytes, which is the limit.", hint="Send less at a time."
+                )
+    except ClientDisconnect:
+        raise Aborted("The client went away before the end of its body.") from None
+    return data
 
 
 def parse(given: dict[str, Any], kind: type[B]) -> B:
