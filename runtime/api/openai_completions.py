@@ -11,13 +11,13 @@ from fastapi import APIRouter, Request, Response
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
-from palmette.runtime.api.openai_replies import completion_logprobs, now, usage_json
+from palmette.runtime.api.openai_replies import CompletionLogprobs, now, usage_json
 from palmette.runtime.api.schemas_openai import CompletionBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.frontend import Output, collect
-from palmette.runtime.messages.replies import TokenLogprob, Usage
+from palmette.runtime.messages.replies import Usage
 from palmette.runtime.messages.sampling import SamplingParams
 
 DEFAULT_MAX_TOKENS = 16
@@ -97,14 +97,14 @@ class _Completion:
 
     def _choice(self, prompt: Sequence[int], output: Output, index: int) -> dict[str, Any]:
         body = self._body
-        logprobs: list[TokenLogprob | int] = list(output.logprobs)
+        form = CompletionLogprobs(self._surface.frontend.vocabulary)
         text = output.text
+        shown: dict[str, list[Any]] | None = None
         if body.echo:
             text = self._surface.frontend.text_of(prompt) + text
-            logprobs = [*prompt[:1], *(output.finish.prompt_logprobs or ()), *logprobs]
-        shown = None
         if body.logprobs is not None:
-            shown = completion_logprobs(self._surface.frontend.vocabulary, logprobs, offset=0)
+            echoed = form.prompt([*prompt[:1], *(output.finish.prompt_logprobs or ())] if body.echo else [])
+            shown = {name: echoed[name] + values for name, values in form.next(output.logprobs).items()}
         return {"index": index, "text": text, "logprobs": shown, "finish_reason": output.finish.reason}
 
     def stream(self) -> EventStream:
@@ -117,20 +117,15 @@ class _Completion:
 
     async def _events(self) -> AsyncIterator[bytes]:
         body = self._body
-        vocabulary = self._surface.frontend.vocabulary
         usages: dict[int, Usage] = {}
-        offsets = [0] * len(self._generations)
+        forms = [CompletionLogprobs(self._surface.frontend.vocabulary) for _ in self._generations]
         echoed: set[int] = set()
         async for index, chunk in merged(self._generations):
             text = chunk.text
-            logprobs: list[TokenLogprob | int] = list(chunk.logprobs or ())
             if body.echo and index not in echoed:
                 echoed.add(index)
                 text = self._surface.frontend.text_of(self._prompts[index // body.n]) + text
-            shown = None
-            if body.logprobs is not None:
-                shown = completion_logprobs(vocabulary, logprobs, offset=offsets[index])
-            offsets[index] += len(text)
+            shown = forms[index].next(chunk.logprobs or ()) if body.logprobs is not None else None
             reason = chunk.finish.reason if chunk.finish is not None else None
             if chunk.usage is not None:
                 usages[index] = chunk.usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,12 @@ def now() -> int:
 def token_text(vocabulary: Vocabulary, token: int) -> str:
     """A token as text; special tokens as written; bytes that are no UTF-8 as U+FFFD."""
     special = vocabulary.special_pieces.get(token)
-    return special if special is not None else vocabulary.pieces[token].decode("utf-8", "replace")
+    return special if special is not None else token_bytes(vocabulary, token).decode("utf-8", "replace")
+
+
+def token_bytes(vocabulary: Vocabulary, token: int) -> bytes:
+    """What a token adds to a text. A model may have more embeddings than tokens; those add nothing."""
+    return vocabulary.pieces[token] if token < len(vocabulary.pieces) else b""
 
 
 def usage_json(usages: Sequence[Usage], *, prompts: Sequence[Usage] | None = None) -> dict[str, Any]:
@@ -36,7 +42,7 @@ def usage_json(usages: Sequence[Usage], *, prompts: Sequence[Usage] | None = Non
 def chat_logprobs(vocabulary: Vocabulary, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
     def entry(token: int, logprob: float) -> dict[str, Any]:
         text = token_text(vocabulary, token)
-        data = vocabulary.pieces[token] or text.encode()
+        data = token_bytes(vocabulary, token) or text.encode()
         return {"token": text, "logprob": logprob, "bytes": list(data)}
 
     content = [
@@ -49,24 +55,50 @@ def chat_logprobs(vocabulary: Vocabulary, logprobs: Sequence[TokenLogprob]) -> d
     return {"content": content, "refusal": None}
 
 
-def completion_logprobs(
-    vocabulary: Vocabulary, logprobs: Sequence[TokenLogprob | int], *, offset: int
-) -> dict[str, Any]:
-    """The legacy form. A bare id is a token without a log-probability (the first of a prompt)."""
-    tokens: list[str] = []
-    values: list[float | None] = []
-    tops: list[dict[str, float] | None] = []
-    offsets: list[int] = []
-    for each in logprobs:
-        text = token_text(vocabulary, each if isinstance(each, int) else each.token)
-        tokens.append(text)
-        offsets.append(offset)
-        offset += len(text)
-        if isinstance(each, int):
-            values.append(None)
-            tops.append(None)
-        else:
-            values.append(each.logprob)
-            best = {token_text(vocabulary, token): logprob for token, logprob in reversed(each.top)}
-            tops.append({**best, text: each.logprob})
-    return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+class CompletionLogprobs:
+    """The legacy form of one choice's log-probabilities, piece by piece.
+
+    `text_offset` counts the characters of the choice's text before the one in which a token begins, so it is the same
+    for every way of cutting the text into chunks.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._characters = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def prompt(self, tokens: Sequence[TokenLogprob | int]) -> dict[str, Any]:
+        """A whole prompt, whose text ends where the output's begins."""
+        form = self.next(tokens)
+        self._characters += len(self._decoder.decode(b"", final=True))
+        return form
+
+    def next(self, logprobs: Sequence[TokenLogprob | int]) -> dict[str, Any]:
+        """The tokens that follow. A bare id is a token without a log-probability (the first of a prompt)."""
+        tokens: list[str] = []
+        values: list[float | None] = []
+        tops: list[dict[str, float] | None] = []
+        offsets: list[int] = []
+        for each in logprobs:
+            token = each if isinstance(each, int) else each.token
+            text = token_text(self._vocabulary, token)
+            tokens.append(text)
+            offsets.append(self._place(token_bytes(self._vocabulary, token)))
+            if isinstance(each, int):
+                values.append(None)
+                tops.append(None)
+            else:
+                values.append(each.logprob)
+                best = {token_text(self._vocabulary, other): logprob for other, logprob in reversed(each.top)}
+                tops.append({**best, text: each.logprob})
+        return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+
+    def _place(self, data: bytes) -> int:
+        """Count `data` in; returns the index of the character that its first byte belongs to."""
+        if not data:
+            return self._characters
+        self._characters += len(self._decoder.decode(data[:1]))
+        pending, _ = self._decoder.getstate()
+        at = self._characters if pending else self._characters - 1
+        self._characters += len(self._decoder.decode(data[1:]))
+        return at

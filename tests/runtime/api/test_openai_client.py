@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -253,3 +254,32 @@ def test_the_tiny_model_answers_the_same_streamed_or_not(tiny: LiveServer) -> No
         assert echoed.usage is not None
         assert len(logprobs.token_logprobs) == echoed.usage.total_tokens
         assert echoed.usage.prompt_tokens_details is not None
+
+
+def test_text_offsets_do_not_depend_on_the_chunks(tiny: LiveServer) -> None:
+    """The tiny model's random bytes begin many characters that no token completes."""
+    with openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="x") as client:
+        for seed in range(4):
+            asked: dict[str, Any] = {
+                "model": "tiny", "prompt": "a", "max_tokens": 40, "seed": seed, "temperature": 2.0, "logprobs": 1
+            }  # fmt: skip
+            choice = client.completions.create(**asked).choices[0]
+            assert choice.logprobs is not None
+            streamed: list[int] = []
+            for chunk in client.completions.create(**asked, stream=True):
+                logprobs = chunk.choices[0].logprobs
+                streamed += (logprobs.text_offset or []) if logprobs is not None else []
+            assert streamed == choice.logprobs.text_offset
+            placed = zip(choice.logprobs.tokens or [], streamed, strict=True)
+            assert all(choice.text.startswith(token, offset) for token, offset in placed if token.isascii())
+
+
+def test_text_offsets_of_an_echo_count_the_prompt_s_characters(tiny: LiveServer) -> None:
+    with openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="x") as client:
+        choice = client.completions.create(
+            model="tiny", prompt="<é😀>", max_tokens=2, temperature=0, echo=True, logprobs=0
+        ).choices[0]
+    assert choice.logprobs is not None
+    offsets, tokens = choice.logprobs.text_offset or [], choice.logprobs.tokens or []
+    assert offsets[-2] == len("<é😀>")
+    assert choice.text[offsets[tokens.index(">")]] == ">"
