@@ -69,29 +69,41 @@ def find_compiler() -> str:
     raise BuildError("No C++ compiler was found (c++, g++ or clang++). Install one, for example Debian's package g++.")
 
 
-def source_digest() -> str:
-    """Hex SHA-256 of the native sources."""
+def source_digest(source: str = MAIN) -> str:
+    """Hex SHA-256 of a library's sources: the headers and `source`, the one file that is compiled."""
     found = hashlib.sha256()
     for path in sorted(SOURCES.iterdir()):
-        if path.suffix in (".h", ".cpp"):
+        if path.suffix == ".h" or path.name == source:
             found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 
 
+def library_path(folder: Path, target: Target, *, source: str = MAIN, extra: tuple[str, ...] = ()) -> Path:
+    """Where the compiled library lies, or would. Raises BuildError where there is no compiler."""
+    command = _command(target, extra)
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
+    key = hashlib.sha256("\0".join([source_digest(source), version, *command]).encode()).hexdigest()[:16]
+    name = "palmette" if source == MAIN else f"palmette-{Path(source).stem}"
+    return folder / f"{name}-{target.name}-{key}.so"
+
+
 def build(
-    folder: Path, target: Target, *, extra: tuple[str, ...] = (), progress: Callable[[str], None] | None = None
+    folder: Path,
+    target: Target,
+    *,
+    source: str = MAIN,
+    extra: tuple[str, ...] = (),
+    progress: Callable[[str], None] | None = None,
 ) -> Path:
     """The compiled library in `folder` (made 0700), compiled first where it isn't there. Safe among processes.
 
-    `extra`: more flags, for sanitizers. Raises BuildError with the compiler's own words.
+    `source`: which of the native sources, `extra`: more flags, for sanitizers. Raises BuildError with the compiler's
+    own words.
     """
-    compiler = find_compiler()
-    command = [compiler, *FLAGS, *target.flags, *extra]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    key = hashlib.sha256("\0".join([source_digest(), version, *command]).encode()).hexdigest()[:16]
-    library = folder / f"palmette-{target.name}-{key}.so"
+    library = library_path(folder, target, source=source, extra=extra)
     if library.exists():
         return library
+    command = _command(target, extra)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder / f"{library.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -102,11 +114,15 @@ def build(
         partial = library.with_suffix(f".{os.getpid()}.partial")
         try:
             done = subprocess.run(
-                [*command, str(SOURCES / MAIN), "-o", str(partial)], capture_output=True, text=True, check=False
+                [*command, str(SOURCES / source), "-o", str(partial)], capture_output=True, text=True, check=False
             )
             if done.returncode != 0:
-                raise BuildError(f"{compiler} could not compile the native kernels:\n{done.stderr.strip()[-2000:]}")
+                raise BuildError(f"{command[0]} could not compile the native kernels:\n{done.stderr.strip()[-2000:]}")
             os.replace(partial, library)
         finally:
             partial.unlink(missing_ok=True)
     return library
+
+
+def _command(target: Target, extra: tuple[str, ...]) -> list[str]:
+    return [find_compiler(), *FLAGS, *target.flags, *extra]
