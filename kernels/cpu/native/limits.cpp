@@ -1,11 +1,15 @@
 // What this machine can do at best: bytes and operations a second, by short loops that do nothing else. A library of its
 // own, called by kernels/cpu/limits.py; shares nothing with the kernels that are compared with it.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -21,23 +25,41 @@ typedef uint64_t vw __attribute__((vector_size(64)));
 
 std::atomic<uint64_t> sink{0};  // where results go, so that no loop is found to be useless
 
-// Seconds of work(thread) in `threads` threads, from the moment when all are there to the last one's end.
+// Puts the calling thread on the n-th processor that this process may use: two on one would halve every figure.
+void pin(int n) {
+#if defined(__linux__)
+  cpu_set_t may, one;
+  if (sched_getaffinity(0, sizeof may, &may) != 0 || CPU_COUNT(&may) == 0) return;
+  n %= CPU_COUNT(&may);
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &may) && n-- == 0) {
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      sched_setaffinity(0, sizeof one, &one);
+      return;
+    }
+#endif
+}
+
+// Seconds of work() in `threads` threads of their own, from the moment when all are there to the last one's end.
 template <class F> double timed(int threads, F&& work) {
   std::atomic<int> there{0};
   std::atomic<bool> go{false};
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; i++)
-    others.emplace_back([&, i] {
+  std::vector<Clock::time_point> ends(threads);
+  std::vector<std::thread> team;
+  for (int i = 0; i < threads; i++)
+    team.emplace_back([&, i] {
+      pin(i);
       there.fetch_add(1);
       while (!go.load()) std::this_thread::yield();
-      work(i);
+      work();
+      ends[i] = Clock::now();
     });
-  while (there.load() < threads - 1) std::this_thread::yield();
+  while (there.load() < threads) std::this_thread::yield();
   const auto start = Clock::now();
   go.store(true);
-  work(0);
-  for (auto& other : others) other.join();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  for (auto& member : team) member.join();
+  return std::chrono::duration<double>(*std::max_element(ends.begin(), ends.end()) - start).count();
 }
 
 // The best of as many tries as fit into `budget` seconds, three at least.
@@ -54,7 +76,7 @@ template <class F> double best(double budget, F&& once) {
 // piece(offset, bytes) for all of `total`, over the threads that come.
 template <class F> double over_pieces(int64_t total, int threads, F&& piece) {
   std::atomic<int64_t> next{0};
-  return timed(threads, [&](int) {
+  return timed(threads, [&] {
     for (int64_t at; (at = next.fetch_add(PIECE)) < total;) piece(at, total - at < PIECE ? total - at : PIECE);
   });
 }
@@ -205,10 +227,10 @@ double palmette_limits_copy(const uint8_t* from, uint8_t* to, int64_t bytes, int
 double palmette_limits_rate(int32_t kind, int32_t threads, double budget) {
   const Loop loop = loop_of(kind);
   if (loop == nullptr) return 0;
-  const int64_t rounds = 1 << 18;
+  const int64_t rounds = 1 << 20;
   std::atomic<double> operations{0};
   const double seconds = best(budget, [&] {
-    return timed(threads, [&](int) { operations.store(loop(rounds, 0.5f)); });
+    return timed(threads, [&] { operations.store(loop(rounds, 0.5f)); });
   });
   return threads * operations.load() / seconds;
 }
