@@ -62,18 +62,20 @@ async def _data(request: Request) -> bytearray:
     return data
 
 
-def parse(given: dict[str, Any], kind: type[B]) -> B:
+def parse(given: dict[str, Any], kind: type[B], at: str = "") -> B:
+    """`given` as `kind`; `at` is its path in the request's body. Raises InvalidRequest or Unsupported."""
     present = {name: value for name, value in given.items() if value is not None}
     for name, why in kind.unsupported.items():
         if name in present and not _is_off(present.pop(name)):
-            raise Unsupported(f"{name!r} is not supported: {why}.", hint="Leave it out.", param=name)
+            path = f"{at}.{name}" if at else name
+            raise Unsupported(f"{path!r} is not supported: {why}.", hint="Leave it out.", param=path)
     ignored = sorted(kind.without_effect & present.keys())
     for name in ignored:
         del present[name]
     try:
         body = kind.model_validate(present)
     except pydantic.ValidationError as error:
-        raise invalid_body(error) from None
+        raise invalid_body(error, at) from None
     body._ignored.extend(ignored)
     return body
 

@@ -6,6 +6,7 @@ BranchLost, and the language reopens it from its history.
 
 from __future__ import annotations
 
+import reprlib
 import time
 import uuid
 from collections import OrderedDict
@@ -107,7 +108,7 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     @routes.post("/{branch_id}/generate")
     async def generate(branch_id: str, request: Request) -> Response:
         body = await read(request, BranchGenerateBody)
-        fields = parse(body.params, SamplingObject)
+        fields = parse(body.params, SamplingObject, "params")
         params = fields.sampling(max_tokens=fields.limit(), logprobs=fields.logprobs, top_logprobs=fields.top_logprobs)
         params.check(frontend.vocabulary.size)
         parts = parts_of(body.parts, frontend)
@@ -160,7 +161,7 @@ def _part(given: dict[str, Any], path: str, frontend: Frontend) -> Part:
         case {"type": "EndRole", "role": str(role)} if len(given) == 2:
             return EndRole(role)
     raise InvalidRequest(
-        f"{path}: {given!r} is not a part.",
+        f"{path}: {reprlib.repr(given)} is not a part.",
         hint='Parts are {"type": "Text", "text"}, {"type": "Tokens", "tokens"}, {"type": "BeginRole", "role"} and'
         ' {"type": "EndRole", "role"}.',
         param=path,

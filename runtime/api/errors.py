@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import reprlib
 from typing import Any
 
 import pydantic
@@ -12,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.errors import ErrorInfo, InternalError, InvalidRequest, PalmetteError
+
+LONGEST_TEXT = 1000  # characters of a message; what a client sent is quoted in it, however long that is
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +30,20 @@ def error_body(error: PalmetteError) -> dict[str, Any]:
     """{"error": {message, type, param, code}}, as OpenAI's clients read it."""
     return {
         "error": {
-            "message": str(error),
+            "message": shortened(str(error)),
             "type": error_type(error.http_status),
-            "param": error.param,
+            "param": shortened(error.param) if error.param is not None else None,
             "code": type(error).__name__,
         }
     }
+
+
+def shortened(text: str) -> str:
+    """`text` without its middle where it is too long: the beginning says what is wrong, the end what to do."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    half = LONGEST_TEXT // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 def error_type(status: int) -> str:
@@ -52,14 +63,13 @@ def as_ours(error: Exception) -> PalmetteError:
     return InternalError(f"A fault of the server ({type(error).__name__}).", hint="Its log has the details.")
 
 
-def invalid_body(error: pydantic.ValidationError) -> InvalidRequest:
-    """The first thing wrong with a body, with the path to it and its value."""
+def invalid_body(error: pydantic.ValidationError, at: str = "") -> InvalidRequest:
+    """The first thing wrong with a body, with the path to it and its value. `at`: where the body itself lies."""
     first = error.errors(include_url=False, include_context=False)[0]
-    path = ".".join(str(step) for step in first["loc"] if not _is_type_name(step))
+    path = ".".join([at] * bool(at) + [str(step) for step in first["loc"] if not _is_type_name(step)])
     if first["type"] == "extra_forbidden":
         return InvalidRequest(f"{path!r} is not a field of this request.", hint="Check its name.", param=path)
-    value = repr(first["input"])
-    shown = value if len(value) <= 80 else value[:77] + "..."
+    shown = reprlib.repr(first["input"])
     where = path or "the body"
     if first["type"] == "missing":
         return InvalidRequest(f"{where!r} is missing.", param=path or None)
@@ -81,7 +91,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JsonResponse:
         where = f"{request.method} {request.url.path}"
-        message = f"{where}: {error.detail}."
+        message = shortened(f"{where}: {error.detail}.")
         body = {"message": message, "type": error_type(error.status_code), "param": None, "code": None}
         return JsonResponse({"error": body}, status_code=error.status_code, headers=error.headers)
 
@@ -112,4 +122,5 @@ class Faults:
 
 def event_error(info: ErrorInfo) -> dict[str, Any]:
     """An ErrorInfo as it stands in the native event streams."""
-    return {"kind": info.kind, "message": info.message, "hint": info.hint, "param": info.param}
+    param = shortened(info.param) if info.param is not None else None
+    return {"kind": info.kind, "message": shortened(info.message), "hint": shortened(info.hint), "param": param}

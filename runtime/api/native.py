@@ -41,7 +41,7 @@ def router(surface: Surface) -> APIRouter:
             _params(body),
             request_id=body.rid or uuid.uuid4().hex,
             namespace=body.namespace,
-            prompt_logprobs_from=body.logprob_start_len,
+            prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
         )
         if body.stream:
             return EventStream(
@@ -119,7 +119,7 @@ def _params(body: GenerateBody) -> SamplingParams:
                 hint="Put every sampling field into one place.",
                 param=sorted(beside)[0],
             )
-        fields = parse(body.sampling_params, SamplingObject)
+        fields = parse(body.sampling_params, SamplingObject, "sampling_params")
     top = max(body.top_logprobs_num, fields.top_logprobs, body.top_logprobs)
     wanted = body.return_logprob or body.logprobs or fields.logprobs or top > 0
     return fields.sampling(max_tokens=fields.limit(), logprobs=wanted, top_logprobs=top)

@@ -9,6 +9,7 @@ from pydantic import Field
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
 
 class SamplingObject(SamplingFields):
@@ -38,8 +39,8 @@ class GenerateBody(SamplingObject):
     sampling_params: dict[str, Any] | None = None
     stream: bool = False
     return_logprob: bool = False
-    top_logprobs_num: int = 0
-    logprob_start_len: int | None = None  # prompt logprobs from this position on
+    top_logprobs_num: int = Field(default=0, ge=0, le=MAX_TOP_LOGPROBS)
+    logprob_start_len: int | None = Field(default=None, ge=-1)  # prompt logprobs from this position on; -1: none
     namespace: str = ""
     rid: str | None = None
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
 LATER = "structured output is not built yet"
 TOOLS = "tool calls are not built yet"
@@ -41,7 +44,7 @@ class CompletionBody(OpenAIFields):
     max_tokens: int | None = None  # OpenAI's default is 16
     best_of: int | None = None
     echo: bool = False
-    logprobs: int | None = None
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
 
     unsupported: ClassVar[dict[str, str]] = {"suffix": "the model fills no gaps", "response_format": LATER}
 

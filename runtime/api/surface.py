@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +13,7 @@ import msgspec
 from palmette.runtime.api.bodies import parse
 from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.schemas_openai import ChatMessage, TextPart
-from palmette.runtime.errors import InvalidRequest, ModelNotFound, PalmetteError, Unsupported
+from palmette.runtime.errors import InvalidRequest, ModelNotFound, Unsupported
 from palmette.runtime.frontend import Frontend, Generation, Message
 from palmette.runtime.messages.sampling import SamplingParams
 
@@ -51,12 +53,7 @@ class Surface:
 
         With a seed, output i of a prompt has seed + i, in 64 bits.
         """
-        if count < 1 or count * len(prompts) > MOST_OUTPUTS:
-            raise InvalidRequest(
-                f"{len(prompts)} prompts with n={count!r} make {count * len(prompts)} outputs; 1 to {MOST_OUTPUTS}.",
-                hint="Send several requests.",
-                param="n",
-            )
+        _check_outputs(len(prompts), count)
         single = count * len(prompts) == 1
         opened: list[Generation] = []
         try:
@@ -81,7 +78,23 @@ class Surface:
 
     async def prompts(self, given: Any, name: str) -> list[list[int]]:
         """Token ids of `given`: a text, token ids, or a list of either."""
-        return [await self.frontend.tokens_of(prompt) for prompt in split_prompts(given, name)]
+        prompts = split_prompts(given, name)
+        _check_outputs(len(prompts), 1)
+        tokens: list[list[int]] = []
+        for prompt in prompts:
+            tokens.append(await self.frontend.tokens_of(prompt))
+            await asyncio.sleep(0)  # others have their turn between any two
+        return tokens
+
+
+def _check_outputs(prompts: int, count: int) -> None:
+    if count < 1 or count * prompts > MOST_OUTPUTS:
+        raise InvalidRequest(
+            f"{prompts} prompts with {count} outputs of each make {count * prompts} outputs; 1 to {MOST_OUTPUTS} can be"
+            " asked for.",
+            hint="Send several requests.",
+            param="n",
+        )
 
 
 def split_prompts(given: Any, name: str) -> list[str | list[int]]:
@@ -94,7 +107,10 @@ def split_prompts(given: Any, name: str) -> list[str | list[int]]:
             return [given]
         if all(isinstance(item, list) and _is_ids(item) for item in given):
             return list(given)
-    raise InvalidRequest(f"{name!r} is neither a text, nor token ids, nor a non-empty list of either.", param=name)
+    raise InvalidRequest(
+        f"{name!r} is neither a text, nor token ids, nor a non-empty list of either (got {reprlib.repr(given)}).",
+        param=name,
+    )
 
 
 def _is_ids(value: list[Any]) -> bool:
@@ -109,11 +125,7 @@ def chat_messages(given: Sequence[dict[str, Any]]) -> list[Message]:
 
 
 def _message(given: dict[str, Any], path: str) -> Message:
-    try:
-        message = parse(given, ChatMessage)
-    except PalmetteError as error:
-        where = f"{path}.{error.param}" if error.param else path
-        raise type(error)(f"{path}: {error.message}", hint=error.hint, param=where) from None
+    message = parse(given, ChatMessage, path)
     return Message(message.role, _content(message.content, f"{path}.content"))
 
 
@@ -121,16 +133,17 @@ def _content(given: Any, path: str) -> str:
     if isinstance(given, str):
         return given
     if not isinstance(given, list):
-        raise InvalidRequest(f"{path}: {given!r} is neither a text nor a list of parts.", param=path)
+        raise InvalidRequest(f"{path}: {reprlib.repr(given)} is neither a text nor a list of parts.", param=path)
     texts: list[str] = []
     for index, part in enumerate(given):
+        where = f"{path}.{index}"
         kind = part.get("type") if isinstance(part, dict) else None
         if kind is not None and kind != "text":
             raise Unsupported(
-                f"{path}.{index}: content of type {kind!r} is not supported; the model reads text only.",
-                param=f"{path}.{index}.type",
+                f"{where}: content of type {kind!r} is not supported; the model reads text only.",
+                param=f"{where}.type",
             )
         if kind is None:
-            raise InvalidRequest(f"{path}.{index}: {part!r} is not a content part.", param=f"{path}.{index}")
-        texts.append(parse(part, TextPart).text)
+            raise InvalidRequest(f"{where}: {reprlib.repr(part)} is not a content part.", param=where)
+        texts.append(parse(part, TextPart, where).text)
     return "".join(texts)

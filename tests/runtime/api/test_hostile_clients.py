@@ -70,3 +70,45 @@ def test_a_client_that_leaves_inside_its_body_is_no_fault_of_the_server(
         client.sendall(HEAD % 30 + b"{")
     assert complete(http).status_code == 200
     assert "a request failed" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        ("/v1/completions", {"prompt": "a", "model": "m" * 100_000}, "Use 'tiny'"),
+        ("/v1/completions", {"prompt": "a", "m" * 100_000: 1}, "Check its name."),
+        ("/v1/completions", {"prompt": [1, "a" * 100_000]}, "got [1, 'aaa"),
+        ("/v1/completions", {"prompt": "a", "stop": ["a" * 100_000, ""]}, "not a non-empty string"),
+        ("/v1/completions", {"prompt": "a", "logprobs": -1}, "logprobs: Input should be greater"),
+        ("/v1/completions", {"prompt": ["a"] * 129}, "1 to 128 can be asked for"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
+         "messages.0.content.0.text: "),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": {"a" * 100_000: 1}}]}, "messages.0.content"),
+        ("/generate", {"text": "a", "sampling_params": {"temperature": "x"}}, "sampling_params.temperature: "),
+        ("/generate", {"text": "a", "top_logprobs_num": -1}, "top_logprobs_num: "),
+        ("/generate", {"text": "a", "logprob_start_len": -2}, "logprob_start_len: "),
+        ("/v1/branches/" + "b" * 10_000 + "/extend", {"parts": []}, "Open a new one"),
+        ("/" + "b" * 10_000, {}, "Not Found"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_place_and_stay_short(http: httpx.Client, path: str, body: dict[str, Any], words: str) -> None:
+    response = http.post(path, json=body)
+    assert 400 <= response.status_code < 500
+    assert words in response.json()["error"]["message"]
+    assert len(response.content) < 3000
+
+
+def test_a_part_s_error_is_short_inside_a_stream_too(http: httpx.Client) -> None:
+    branch = http.post("/v1/branches", json={}).json()["id"]
+    body = {"parts": [{"type": "EndRole", "role": "r" * 100_000}]}
+    response = http.post(f"/v1/branches/{branch}/generate", json=body)
+    assert "Begin it first." in response.text
+    assert len(response.content) < 3000
+
+
+def test_the_start_of_the_prompt_s_logprobs(http: httpx.Client) -> None:
+    def scored(start: int) -> int:
+        body = {"input_ids": [5, 6, 7], "max_tokens": 1, "logprob_start_len": start}
+        return len(http.post("/generate", json=body).json()["meta_info"].get("input_token_logprobs", []))
+
+    assert [scored(start) for start in (-1, 0, 2, 2**63)] == [0, 2, 1, 0]

@@ -61,7 +61,7 @@ def test_generate_many(http: httpx.Client) -> None:
         ({"text": "a", "input_ids": [1]}, "Give one of 'text'"),
         ({"text": "a", "temperature": 0.5, "sampling_params": {}}, "beside 'sampling_params'"),
         ({"text": "a", "sampling_params": {"max_tokens": 3, "max_new_tokens": 4}}, "differ"),
-        ({"text": "a", "sampling_params": {"regex": "a"}}, "'regex' is not a field"),
+        ({"text": "a", "sampling_params": {"regex": "a"}}, "'sampling_params.regex' is not a field"),
         ({"input_ids": [600]}, "600 is not a token id"),
         ({"text": "a", "temperature": "hot"}, "temperature"),
         ({"text": "a", "stream": 1}, "stream"),

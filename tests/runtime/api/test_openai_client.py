@@ -164,7 +164,7 @@ async def test_the_chat_stream_helper_accumulates(async_client: openai.AsyncOpen
             "content of type 'image_url'",
             "messages.0.content.0.type",
         ),
-        ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "'colour'", "messages.0.colour"),
+        ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "'messages.0.colour'", "messages.0.colour"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
