@@ -87,61 +87,92 @@ template <class E> struct View {
   int head;
 };
 
+// The 16 keys from `position` on as [dim pair][16][2]: in place where a page holds them so, else gathered to `scratch`.
+template <class E> static const E* key_vectors(const View<E>& kv, int position, int count, E* scratch) {
+  const PageShape& shape = kv.shape;
+  if (shape.lanes == LANES)
+    return kv.keys + shape.key_run(kv.table[position / shape.page_size], kv.head, position % shape.page_size);
+  for (int i = 0; i < std::min(LANES, count); i++) {
+    const int p = position + i;
+    const E* one = kv.keys + shape.key_run(kv.table[p / shape.page_size], kv.head, p % shape.page_size);
+    for (int d = 0; d < shape.head_dim; d++) scratch[key_index<E>(d, i, LANES)] = one[d];
+  }
+  return scratch;
+}
+
+// scores[r] of M rows with V × 16 positions whose keys begin at runs[v]. A lane's sum runs over the dims in order.
+template <class E, int M, int V>
+static void key_scores(const E* const* runs, int dims, const float* q, float* scores) {
+  vf acc[V][M] = {};
+  for (int d = 0; d < dims; d += 2) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v++) {
+      vf even, odd;
+      Element<E>::pair(runs[v] + d * LANES, even, odd);
+#pragma GCC unroll 12
+      for (int r = 0; r < M; r++) {
+        acc[v][r] = fma(even, splat(q[r * dims + d]), acc[v][r]);
+        acc[v][r] = fma(odd, splat(q[r * dims + d + 1]), acc[v][r]);
+      }
+    }
+  }
+  for (int v = 0; v < V; v++)
+    for (int r = 0; r < M; r++) store(scores + r * BLOCK + v * LANES, acc[v][r]);
+}
+
 // scores[r][0 … 64) of M rows with positions [begin, begin + count) of a block; lanes beyond count hold anything.
 template <class E, int M>
 static void block_scores(const View<E>& kv, int begin, int count, const float* q, float* scores, E* scratch) {
-  const PageShape& shape = kv.shape;
-  const int dims = shape.head_dim;
-  for (int at = 0; at < count; at += LANES) {
-    const E* run;
-    const int position = begin + at;
-    if (shape.lanes == LANES) {
-      run = kv.keys + shape.key_run(kv.table[position / shape.page_size], kv.head, position % shape.page_size);
-    } else {
-      for (int i = 0; i < std::min(LANES, count - at); i++) {
-        const int p = position + i;
-        const E* one = kv.keys + shape.key_run(kv.table[p / shape.page_size], kv.head, p % shape.page_size);
-        for (int d = 0; d < dims; d++) scratch[key_index<E>(d, i, LANES)] = one[d];
-      }
-      run = scratch;
-    }
-    vf acc[M] = {};
-    for (int d = 0; d < dims; d += 2) {
-      vf even, odd;
-      Element<E>::pair(run + d * LANES, even, odd);
-#pragma GCC unroll 12
-      for (int r = 0; r < M; r++) {
-        acc[r] = fma(even, splat(q[r * dims + d]), acc[r]);
-        acc[r] = fma(odd, splat(q[r * dims + d + 1]), acc[r]);
-      }
-    }
-    for (int r = 0; r < M; r++) store(scores + r * BLOCK + at, acc[r]);
-  }
+  constexpr int V = M <= 4 ? 4 : M <= 8 ? 2 : 1;  // few rows: several vectors at once keep the arithmetic units busy
+  const int dims = kv.shape.head_dim;
+  const E* runs[BLOCK / LANES];
+  const int vectors = (count + LANES - 1) / LANES;
+  for (int v = 0; v < vectors; v++)
+    runs[v] = key_vectors(kv, begin + v * LANES, count - v * LANES, scratch + int64_t(v) * LANES * dims);
+  int v = 0;
+  for (; v + V <= vectors; v += V) key_scores<E, M, V>(runs + v, dims, q, scores + v * LANES);
+  for (; v < vectors; v++) key_scores<E, M, 1>(runs + v, dims, q, scores + v * LANES);
 }
 
-// value[r] += sum over the block's positions of weight[r][position] × V[position], positions ascending.
+// value[r] += sum over positions of weight[r][position] × V[position], positions ascending, for C × 32 dims from d on.
+template <class E, int M, int C>
+static void weigh_values(const E* const* rows, int count, int d, const float* weights, float* value, int dims) {
+  vf low[C][M], high[C][M];
+  for (int c = 0; c < C; c++)
+    for (int r = 0; r < M; r++) {
+      const float* from = value + r * dims + d + c * 2 * LANES;
+      low[c][r] = load<vf>(from), high[c][r] = load<vf>(from + LANES);
+    }
+  for (int i = 0; i < count; i++)
+#pragma GCC unroll 2
+    for (int c = 0; c < C; c++) {
+      vf even, odd;
+      Element<E>::pair(rows[i] + d + c * 2 * LANES, even, odd);
+#pragma GCC unroll 12
+      for (int r = 0; r < M; r++) {
+        const vf weight = splat(weights[r * BLOCK + i]);
+        low[c][r] = fma(even, weight, low[c][r]);
+        high[c][r] = fma(odd, weight, high[c][r]);
+      }
+    }
+  for (int c = 0; c < C; c++)
+    for (int r = 0; r < M; r++) {
+      float* to = value + r * dims + d + c * 2 * LANES;
+      store(to, low[c][r]), store(to + LANES, high[c][r]);
+    }
+}
+
 template <class E, int M>
 static void block_values(const View<E>& kv, int begin, int count, const float* weights, float* value) {
+  constexpr int C = M <= 6 ? 2 : 1;
   const PageShape& shape = kv.shape;
   const int dims = shape.padded_dim;
   const E* rows[BLOCK];
   for (int i = 0; i < count; i++)
     rows[i] = kv.values + shape.value_row(kv.table[(begin + i) / shape.page_size], kv.head, (begin + i) % shape.page_size);
-  for (int d = 0; d < dims; d += 2 * LANES) {
-    vf low[M], high[M];
-    for (int r = 0; r < M; r++) low[r] = load<vf>(value + r * dims + d), high[r] = load<vf>(value + r * dims + d + LANES);
-    for (int i = 0; i < count; i++) {
-      vf even, odd;
-      Element<E>::pair(rows[i] + d, even, odd);
-#pragma GCC unroll 12
-      for (int r = 0; r < M; r++) {
-        const vf weight = splat(weights[r * BLOCK + i]);
-        low[r] = fma(even, weight, low[r]);
-        high[r] = fma(odd, weight, high[r]);
-      }
-    }
-    for (int r = 0; r < M; r++) store(value + r * dims + d, low[r]), store(value + r * dims + d + LANES, high[r]);
-  }
+  int d = 0;
+  for (; d + C * 2 * LANES <= dims; d += C * 2 * LANES) weigh_values<E, M, C>(rows, count, d, weights, value, dims);
+  for (; d < dims; d += 2 * LANES) weigh_values<E, M, 1>(rows, count, d, weights, value, dims);
 }
 
 // One split [begin, …) of a tile of M rows, from fresh; row r sees positions up to positions[r].

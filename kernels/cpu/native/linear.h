@@ -31,17 +31,22 @@ constexpr int64_t group_bytes(int32_t format) {
 }
 inline bool quantised(int32_t format) { return format == Q4 || format == Q8; }
 
-// Rows of inputs in the two forms that products take. `q`, `scale`, `sum`: int8 per (row, group of 32), with the sum of
-// its q; or `f`: float. Row r begins at r × inputs (and r × groups).
+// Rows of inputs in the two forms that products take: int8 `q` with a scale per (row, group of 32), the sum of the
+// group's q, and scale × sum; or float `f`. Row r begins at r × inputs (and r × groups).
 struct Rows {
   int8_t* q;
   float* scale;
   int32_t* sum;
+  float* total;
   float* f;
+  Rows from(int64_t row, int64_t inputs) const {
+    const int64_t group = row * (inputs / GROUP);
+    return Rows{q + row * inputs, scale + group, sum + group, total + group, f + row * inputs};
+  }
 };
 
-// x[0 … 32) → int8, scale = max |x| / 127, ties to even.
-PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, float* scale, int32_t* sum) {
+// x[0 … 32) → int8: scale = max |x| / 127, ties to even.
+PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, float* scale, int32_t* sum, float* total) {
   const vf a = load<vf>(x), b = load<vf>(x + LANES);
   const vf zero{};
   const float most = max_lanes(max(max(a, zero - a), max(b, zero - b)));
@@ -52,10 +57,16 @@ PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, float* scale, int
   store(q, __builtin_convertvector(qa, v16b));
   store(q + LANES, __builtin_convertvector(qb, v16b));
   const vi both = qa + qb;
-  int32_t total = 0;
-  for (int i = 0; i < LANES; i++) total += both[i];
+  int32_t all = 0;
+  for (int i = 0; i < LANES; i++) all += both[i];
   *scale = most / 127.0f;
-  *sum = total;
+  *sum = all;
+  *total = *scale * float(all);
+}
+
+static inline void quantise_row(const float* x, int inputs, const Rows& row) {
+  for (int g = 0; g < inputs / GROUP; g++)
+    quantise_group(x + g * GROUP, row.q + g * GROUP, row.scale + g, row.sum + g, row.total + g);
 }
 
 // A tile of R rows × C blocks of 16 outputs → out[r][c × 16 …], C × 16 floats a row. `x` begins at the tile's first row.
@@ -82,9 +93,8 @@ template <int R, int C> static void tile_q4(const uint8_t* blocks, int64_t strid
 #pragma GCC unroll 8
         for (int j = 0; j < 8; j++) sum = dot4(sum, w[j], q + 4 * j);
         const float scale = x.scale[int64_t(r) * groups + g];
-        const float total = scale * float(x.sum[int64_t(r) * groups + g]);
         acc[r][c] = fma(d * splat(scale), to_float(sum), acc[r][c]);
-        acc[r][c] = fma(m, splat(total), acc[r][c]);
+        acc[r][c] = fma(m, splat(x.total[int64_t(r) * groups + g]), acc[r][c]);
       }
     }
   }
@@ -158,15 +168,6 @@ static void product(const Linear& w, int first, int width, Rows x, int count, fl
   const int64_t stride = groups * group_bytes(w.format);
   const uint8_t* blocks = w.data + first * stride;
   float piece[TILE_ROWS * LANES];
-  auto advance = [&](int rows) {
-    if (quantised(w.format)) {
-      x.q += int64_t(rows) * w.inputs, x.scale += int64_t(rows) * groups, x.sum += int64_t(rows) * groups;
-    } else {
-      x.f += int64_t(rows) * w.inputs;
-    }
-    out += int64_t(rows) * width * LANES;
-    count -= rows;
-  };
   if (count == 1) {  // a single row: several blocks at once keep the arithmetic units busy
     int c = 0;
     for (; c + 4 <= width; c += 4) tile<1, 4>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES);
@@ -185,7 +186,9 @@ static void product(const Linear& w, int first, int width, Rows x, int count, fl
       else tile<1, 1>(w.format, block, stride, groups, x, piece), rows = 1;
       for (int r = 0; r < rows; r++) store(out + (int64_t(r) * width + c) * LANES, load<vf>(piece + r * LANES));
     }
-    advance(rows);
+    x = x.from(rows, w.inputs);
+    out += int64_t(rows) * width * LANES;
+    count -= rows;
   }
 }
 

@@ -30,7 +30,19 @@ template <class V> PALMETTE_INLINE void store(void* to, V value) { std::memcpy(t
 PALMETTE_INLINE vf splat(float x) { return vf{} + x; }
 PALMETTE_INLINE vi splat(int32_t x) { return vi{} + x; }
 PALMETTE_INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
-PALMETTE_INLINE vf from_half(const void* from) { return __builtin_convertvector(load<vh>(from), vf); }
+// Sixteen halves. Compilers turn the generic conversion into sixteen scalar ones, so the instruction is named.
+PALMETTE_INLINE vf from_half(const void* from) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(from)));
+#elif defined(__F16C__)
+  union { __m256 h[2]; vf v; } out;
+  out.h[0] = _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+  out.h[1] = _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(from) + 1));
+  return out.v;
+#else
+  return __builtin_convertvector(load<vh>(from), vf);
+#endif
+}
 
 PALMETTE_INLINE vf fma(vf a, vf b, vf c) {
 #if defined(__AVX512F__)

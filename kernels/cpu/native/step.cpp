@@ -71,11 +71,11 @@ constexpr int PHASES_A_LAYER = 11;
 
 struct Prepared {
   Buffer<int8_t> q;
-  Buffer<float> scale, f;
+  Buffer<float> scale, total, f;
   Buffer<int32_t> sum;
   Rows rows(int count, int width) {
-    return Rows{q.need(size_t(count) * width), scale.need(size_t(count) * width / GROUP),
-                sum.need(size_t(count) * width / GROUP), f.need(size_t(count) * width)};
+    const size_t values = size_t(count) * width, groups = values / GROUP;
+    return Rows{q.need(values), scale.need(groups), sum.need(groups), total.need(groups), f.need(values)};
   }
 };
 
@@ -127,10 +127,6 @@ class Engine {
   void forward(const Step& step);
 
  private:
-  Rows at(const Rows& rows, int row, int width) const {
-    return Rows{rows.q + int64_t(row) * width, rows.scale + int64_t(row) * (width / GROUP),
-                rows.sum + int64_t(row) * (width / GROUP), rows.f + int64_t(row) * width};
-  }
   void plan_tiles(const Step& step);
   template <class F> Rows prepare(int thread, int& phase, int count, int width, int32_t format, const float* norm_weight, F&& source);
   template <class F> void each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
@@ -164,14 +160,11 @@ Rows Engine::prepare(int thread, int& phase, int count, int width, int32_t forma
     } else if (!quantised(format)) {
       std::memcpy(to, from, sizeof(float) * width);
     }
-    if (!quantised(format)) return;
-    if (weight != nullptr) from = to;
-    const int64_t groups = width / GROUP;
-    for (int g = 0; g < groups; g++)
-      quantise_group(from + g * GROUP, rows.q + int64_t(row) * width + g * GROUP, rows.scale + row * groups + g, rows.sum + row * groups + g);
+    if (quantised(format)) quantise_row(weight != nullptr ? to : from, width, rows.from(row, width));
   };
   if (alone) {
-    for (int row = 0; row < count; row++) one(row);
+    // What is prepared here serves the next phase; a thread that comes when that is over needn't.
+    if (!team_.over(phase)) for (int row = 0; row < count; row++) one(row);
   } else {
     const int pieces = (count + 7) / 8;
     team_.run(mine, pieces, [&](int piece) {
@@ -190,7 +183,7 @@ void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x,
     const int first = piece % across * width, row = piece / across * ROW_PIECE;
     const int wide = std::min(width, blocks - first), rows = std::min(ROW_PIECE, count - row);
     alignas(64) thread_local float values[ROW_PIECE * 16 * LANES];
-    product(w, first, wide, at(x, row, w.inputs), rows, values);
+    product(w, first, wide, x.from(row, w.inputs), rows, values);
     if (w.bias != nullptr)
       for (int r = 0; r < rows; r++)
         for (int c = 0; c < wide; c++) {
@@ -235,7 +228,7 @@ template <class E> void Engine::attend(const Step& step, int layer, int thread, 
     positions[r] = step.positions[token];
     last = std::max(last, positions[r]);
   }
-  float* memory = scratch_[thread].need(size_t(2 * TILE * dims + LANES * m_.head_dim));
+  float* memory = scratch_[thread].need(size_t(2 * TILE * dims + BLOCK * m_.head_dim));
   E* keys = reinterpret_cast<E*>(memory + 2 * TILE * dims);
   if (tile.partial >= 0) {
     float* kept = states_.data + (int64_t(tile.partial) * m_.kv_heads + head) * TILE * (dims + 2);
@@ -385,11 +378,9 @@ void palmette_linear(const palmette::Linear* w, const float* x, int32_t rows, fl
   using namespace palmette;
   Prepared prepared;
   const Rows in = prepared.rows(rows, w->inputs);
-  const int64_t groups = w->inputs / GROUP;
   for (int64_t row = 0; row < rows; row++) {
     std::memcpy(in.f + row * w->inputs, x + row * w->inputs, sizeof(float) * w->inputs);
-    for (int64_t g = 0; g < groups; g++)
-      quantise_group(x + row * w->inputs + g * GROUP, in.q + row * w->inputs + g * GROUP, in.scale + row * groups + g, in.sum + row * groups + g);
+    quantise_row(x + row * w->inputs, w->inputs, in.from(row, w->inputs));
   }
   product(*w, 0, w->outputs / LANES, in, rows, out);
 }

@@ -45,6 +45,7 @@ class Team {
     for (int i = 0; i < phases; i++) {
       counters_[i].next.store(0, std::memory_order_relaxed);
       counters_[i].done.store(0, std::memory_order_relaxed);
+      counters_[i].over.store(false, std::memory_order_relaxed);
     }
     if (size_ == 1) {
       work(0);
@@ -63,6 +64,9 @@ class Team {
     wait([this] { return gate_.load(std::memory_order_acquire) == CLOSED; });
   }
 
+  // Whether all pieces of a phase that will run have been taken already (by threads that are ahead of this one).
+  bool over(int index) const { return counters_[index].over.load(std::memory_order_relaxed); }
+
   // Phase `index` of the step: piece(i) for all i < pieces, over the threads that get here; returns when all are done.
   template <class F> void run(int index, int pieces, F&& piece) {
     Phase& phase = counters_[index];
@@ -71,6 +75,7 @@ class Team {
       piece(mine);
       phase.done.fetch_add(1, std::memory_order_release);
     }
+    phase.over.store(true, std::memory_order_relaxed);
     wait([&] { return phase.done.load(std::memory_order_acquire) >= pieces; });
   }
 
@@ -78,6 +83,7 @@ class Team {
   struct alignas(64) Phase {
     std::atomic<int> next{0};
     std::atomic<int> done{0};
+    std::atomic<bool> over{false};
   };
 
   // A short spin, for phases last microseconds; then the core is given to whoever wants it.
