@@ -61,6 +61,10 @@ class _Scale:
         low, high = min(present), max(present)
         return cls(low, high) if high > low else cls(low / 2, high * 2)
 
+    def with_room(self) -> _Scale:
+        """A little more at the top, so that words at the highest point find a place."""
+        return _Scale(self.low, self.high * (self.high / self.low) ** 0.06)
+
     def __call__(self, value: float) -> float:
         return math.log(value / self.low) / math.log(self.high / self.low)
 
@@ -94,6 +98,7 @@ def svg(charts: Sequence[Chart], title: str) -> str:
 
 def _drawn(chart: Chart) -> list[str]:
     across, up = _scales(chart)
+    up = up.with_room()
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
     def place(point: Point) -> Point:
