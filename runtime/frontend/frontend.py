@@ -31,7 +31,7 @@ from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.link import EngineLink
-from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Text
+from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.replies import (
     Counters,
     EngineFailed,
@@ -55,6 +55,8 @@ from palmette.runtime.vocabulary import Vocabulary
 
 STALLED_SECONDS = 30.0  # without a heartbeat
 LONG_TEXT = 20_000  # characters; longer ones are encoded in a thread
+TURN_TEXT = 16  # rendering a turn takes as long as encoding so many characters
+NORMALISED = 4  # characters that a tokenizer may make one of before it begins (composed accents, say)
 
 T = TypeVar("T")
 Prompt = str | Sequence[int] | Sequence[Message]
@@ -92,6 +94,9 @@ class Frontend:
         self.ready: EngineReady | None = None
         self.counters = Counters()
         self._tokenizer = tokenizer
+        vocabulary = self.vocabulary
+        longest = max(map(len, (*vocabulary.pieces, *vocabulary.special_pieces.values())), default=1)
+        self._most_characters = NORMALISED * max(1, longest)  # of one token
         self._link = link
         self._calls = OpenCalls(link, self.metrics, limit=max_open)
         self._heartbeat: float | None = None
@@ -171,10 +176,13 @@ class Frontend:
         the token that ends a text, so that there is always something to continue.
         """
         if isinstance(prompt, str):
+            self._check_size(len(prompt), "prompt")
             return self.editor.with_start(await self.encode(prompt, start_of_text=True))
         if prompt and isinstance(prompt[0], Message):
             chat: list[Message] = [message for message in prompt if isinstance(message, Message)]
             size = sum(len(message.content) for message in chat)
+            self._check_size(size, "messages")
+            size += sum(len(message.role) for message in chat)
             return await self._maybe_in_thread(size, lambda: self.editor.chat_tokens(chat))
         ids: list[int] = [token for token in prompt if not isinstance(token, Message)]
         self.check_tokens(ids)
@@ -185,6 +193,17 @@ class Frontend:
         return await self._maybe_in_thread(
             len(text), lambda: self._tokenizer.encode(text, special=special, start_of_text=start_of_text)
         )
+
+    def _check_size(self, characters: int, param: str) -> None:
+        """Refuses what can't fit the context, however it is encoded: encoding it could take minutes."""
+        least = characters // self._most_characters
+        if least > self.context_length:
+            raise ContextLengthExceeded(
+                f"The text has {characters} characters, which are more than {least} tokens;"
+                f" the context has {self.context_length}.",
+                hint="Shorten it.",
+                param=param,
+            )
 
     def text_of(self, tokens: Sequence[int], *, special: bool = False) -> str:
         return self.editor.text(pack(tokens), special=special)
@@ -318,6 +337,7 @@ class Frontend:
         """`score` behind packed ids. `unconditional`: each choice also behind the start token alone."""
         if not choices:
             raise InvalidRequest("There are no choices to score.", param="choices")
+        self._check_size(max(map(len, choices)), "choices")
         encoded = [await self.encode(choice) for choice in choices]
         for choice, tokens in zip(choices, encoded, strict=True):
             self._check_choice(choice, tokens, count(prefix))
@@ -365,6 +385,9 @@ class Frontend:
             return (self.editor.encoded(edited) if encode else edited), appended
 
         size = len(state.pending) + sum(len(part.text) for part in parts if isinstance(part, Text))
+        self._check_size(size, "parts")
+        boundaries = sum(isinstance(part, BeginRole | EndRole) for part in parts)
+        size += TURN_TEXT * boundaries * (len(state.turns) + boundaries)  # each renders the turns before it
         return await self._maybe_in_thread(size, edit)
 
     # --- the engine's cache and requests ---

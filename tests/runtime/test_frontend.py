@@ -18,6 +18,7 @@ from palmette.runtime.errors import (
     Unsupported,
 )
 from palmette.runtime.frontend import Frontend, Message, collect
+from palmette.runtime.messages.branches import BeginRole, EndRole, Text
 from palmette.runtime.messages.requests import Generate, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
@@ -236,11 +237,30 @@ async def test_long_texts_are_encoded_off_the_loop(tokenizer: Tokenizer, monkeyp
     monkeypatch.setattr(asyncio, "to_thread", watched)
     await frontend.tokens_of("a " * 100)
     assert used == []
-    await frontend.tokens_of("a " * 20_000)
-    assert used == [True]
+    await frontend.encode("a " * 20_000)
+    await frontend.tokens_of([Message("user", "")] * 6000)
+    branch = await frontend.open_branch()
+    await branch.extend([BeginRole("user"), EndRole("user")] * 25)
+    assert used == [True] * 3
 
 
 async def test_cache_questions(tokenizer: Tokenizer) -> None:
     frontend, _ = front(tokenizer)
     assert await frontend.flush_cache() == 7
     assert (await frontend.dump_tree()).page_size == 16
+
+
+async def test_a_text_that_can_not_fit_is_not_even_encoded(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontend, _ = front(tokenizer)
+    branch = await frontend.open_branch()
+    await branch.extend([Text("a")])
+    monkeypatch.setattr(tokenizer, "encode", lambda *_, **__: pytest.fail("it was encoded"))
+    huge = "ab " * 1_000_000
+    chat = [Message("user", "ab " * 1000)] * 1000
+    for refused in (frontend.tokens_of(huge), frontend.tokens_of(chat), branch.extend([Text(huge)])):
+        with pytest.raises(ContextLengthExceeded, match=r"characters.*context has 256"):
+            await refused
+    with pytest.raises(ContextLengthExceeded, match="characters"):
+        await frontend.score([1], [huge])
