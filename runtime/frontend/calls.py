@@ -95,7 +95,7 @@ class OpenCalls:
         Raises EngineDied at once where there is no engine.
         """
         if self.absence is not None:
-            raise self.absence
+            raise from_info(self.absence.info())  # one of its own: a traceback grows with each raise
         if request.id in self._calls:
             raise InvalidRequest(
                 f"A request with id {request.id!r} is running.",

@@ -264,3 +264,14 @@ async def test_a_text_that_can_not_fit_is_not_even_encoded(
             await refused
     with pytest.raises(ContextLengthExceeded, match="characters"):
         await frontend.score([1], [huge])
+
+
+async def test_an_absent_engine_keeps_nothing_of_those_who_asked(tokenizer: Tokenizer) -> None:
+    frontend, _ = front(tokenizer)
+    frontend.engine_lost("restarting", "it died")
+    depths = set()
+    for _ in range(5):
+        with pytest.raises(EngineDied, match="it died") as caught:
+            frontend.submit([5], SamplingParams())
+        depths.add(len(caught.traceback))
+    assert len(depths) == 1
