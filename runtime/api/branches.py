@@ -52,12 +52,22 @@ class BranchTable:
 
     async def add(self, branch: Branch) -> str:
         """Keep `branch`; returns its id. At the limit the longest idle one makes room. Raises Overloaded."""
+        return (await self.add_all([branch]))[0]
+
+    async def add_all(self, branches: Sequence[Branch]) -> list[str]:
+        """Keep `branches`, all of them or none; returns their ids. Raises Overloaded."""
         await self.expire()
-        if len(self._branches) >= self._limit and not await self._close_first_idle(0.0):
-            raise Overloaded(f"{self._limit} branches are open and at work.", hint="Close some, or try again soon.")
-        branch_id = f"branch-{uuid.uuid4().hex}"
-        self._branches[branch_id] = (branch, time.monotonic())
-        return branch_id
+        while len(self._branches) + len(branches) > self._limit:
+            if not await self._close_first_idle(0.0):
+                raise Overloaded(
+                    f"{len(self._branches)} branches are open and at work; at most {self._limit} can be.",
+                    hint="Close some, or try again soon.",
+                )
+        ids = [f"branch-{uuid.uuid4().hex}" for _ in branches]
+        self._branches.update(
+            (branch_id, (each, time.monotonic())) for branch_id, each in zip(ids, branches, strict=True)
+        )
+        return ids
 
     def get(self, branch_id: str) -> Branch:
         """The branch, marked as used. Raises BranchLost."""
@@ -129,7 +139,7 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         body = await read(request, BranchForkBody)
         branch = table.get(branch_id)
         forks, appended = await branch.fork_with_text(parts_of(body.parts, frontend), body.count)
-        return JsonResponse({"ids": [await table.add(each) for each in forks], "appended": appended})
+        return JsonResponse({"ids": await table.add_all(forks), "appended": appended})
 
     @routes.post("/{branch_id}/truncate")
     async def truncate(branch_id: str, request: Request) -> Response:

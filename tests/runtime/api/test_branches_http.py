@@ -121,3 +121,13 @@ async def test_idle_branches_expire_and_the_oldest_make_room(monkeypatch: pytest
         await table.add(FakeBranch())  # type: ignore[arg-type]
     assert table.get(second) is busy
     assert await table.remove(fourth)
+
+
+async def test_forks_are_kept_all_or_none() -> None:
+    table = BranchTable(limit=4)
+    for _ in range(2):
+        await table.add(FakeBranch(busy=True))  # type: ignore[arg-type]
+    with pytest.raises(Overloaded, match="at most 4"):
+        await table.add_all([FakeBranch() for _ in range(3)])  # type: ignore[misc]
+    assert len(table) == 2
+    assert len(await table.add_all([FakeBranch(), FakeBranch()])) == 2  # type: ignore[list-item]
