@@ -1,6 +1,6 @@
 """Three agent programs on the default model, and what the radix tree saved them. `make demo` runs this.
 
-palmette run examples/demo.py       python examples/demo.py
+python examples/demo.py
 """
 
 # ruff: noqa: E402  (the clock starts before the imports)
@@ -91,7 +91,7 @@ def run_tree_of_thought() -> Part:
     )
     for state, (question, expected) in zip(states, QUESTIONS, strict=True):
         mark = "[green]✓[/green]" if state["vote"] == expected else "[red]✗[/red]"
-        answers = ", ".join(answer.strip() or "–" for answers in state["answer"] for answer in answers)
+        answers = ", ".join(answer.strip()[:6] or "–" for answers in state["answer"] for answer in answers)
         console.print(f"  {question}", soft_wrap=True)
         console.print(f"    answers {answers} → vote [bold]{state['vote']}[/bold] {mark}", soft_wrap=True)
     console.print()
@@ -139,10 +139,10 @@ def show(parts: list[Part]) -> None:
     console.print(table)
 
 
-def main() -> None:
-    console.print(f"[bold]Palmette[/bold]: three programs on {DEFAULT_MODEL}, on this machine's CPU.\n")
-    fetch_model(DEFAULT_MODEL)
-    with sgl.Engine() as engine:
+def main(model: str = DEFAULT_MODEL) -> None:
+    console.print(f"[bold]Palmette[/bold]: three programs on {model}, on this machine's CPU.\n")
+    fetch_model(model)
+    with sgl.Engine(model=model) as engine:
         sgl.set_default_backend(engine)
         seconds = first_token()
         ready = engine.ready

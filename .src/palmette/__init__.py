@@ -15,7 +15,6 @@ Public names are loaded at first use (PEP 562), so importing the package costs n
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ _ELSEWHERE = {
 """Names of the frontend whose programs run here that are not built: refused by name, never silently missing."""
 
 if TYPE_CHECKING:
-    from palmette.lang.backends.engine import Runtime as Runtime
+    from palmette.lang.backends.engine import Runtime as _Runtime
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
     from palmette.lang.backends.scripted import ScriptedBackend as ScriptedBackend
     from palmette.lang.branches import StateGroup as StateGroup
@@ -112,6 +111,10 @@ if TYPE_CHECKING:
     from palmette.runtime.errors import PalmetteError as PalmetteError
     from palmette.runtime.messages.sampling import SamplingParams as SamplingParams
 
+    class Runtime(_Runtime):
+        def __init__(self, model_path: str | None = None, **options: Any) -> None: ...
+
+
 __all__ = sorted([*_NAMES, "Runtime"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -139,4 +142,10 @@ def _runtime() -> Any:
     """`Runtime` with its engine filled in. The language never imports the engine, so they meet here."""
     backend = importlib.import_module(_LANG + "backends.engine").Runtime
     engine = importlib.import_module("palmette.runtime.engine").Engine
-    return functools.wraps(backend, updated=())(functools.partial(backend, start=engine))
+
+    def start(self: Any, model_path: str | None = None, **options: Any) -> None:
+        backend.__init__(self, model_path, start=engine, **options)
+
+    return type(
+        "Runtime", (backend,), {"__init__": start, "__doc__": backend.__doc__, "__module__": __name__}
+    )

@@ -57,8 +57,7 @@ class EngineBackend:
 class Runtime(EngineBackend):
     """An engine and its backend in one, as programs start it: `Runtime(model_path=…)`, later `.shutdown()`.
 
-    `start` makes the engine from `model` and the engine's own options; the package's public `Runtime` has it filled
-    in, so users don't give it.
+    The other options are the engine's. `start` makes the engine; the public `palmette.Runtime` has it filled in.
     """
 
     name = "runtime"

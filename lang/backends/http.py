@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import msgspec
 
 from palmette.lang.backends.base import BackendBranch
-from palmette.lang.loop import language_loop
+from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text, Tokens
 from palmette.runtime.messages.sampling import SamplingParams
@@ -22,6 +23,7 @@ from palmette.runtime.messages.tokens import pack, unpack
 
 CONNECTIONS = 1024
 CONNECT_SECONDS = 10.0
+CLOSE_SECONDS = 2.0
 
 
 class HttpBackend:
@@ -40,6 +42,8 @@ class HttpBackend:
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._verify = verify
         self._client: httpx.AsyncClient | None = None
+        self._closed = False
+        self._running: set[asyncio.Future[None]] = set()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -52,14 +56,22 @@ class HttpBackend:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
     async def close(self) -> None:
-        """Close the connections; the backend can be used again."""
+        """Close the connections, for good; verbs that run get a moment to end."""
+        self._closed = True
+        if self._running:
+            await asyncio.wait(set(self._running), timeout=CLOSE_SECONDS)
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    def client(self) -> httpx.AsyncClient:
-        """Made at first use, on the loop that uses it."""
-        if self._client is None:
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[httpx.AsyncClient]:
+        """The client, for the time of one verb. A server that can't be reached is EngineDied."""
+        if self._closed:
+            raise EngineDied(
+                f"The connection to {self.url} was shut down.", hint="Make a new RuntimeEndpoint."
+            )
+        if self._client is None:  # made on the loop that uses it
             self._client = httpx.AsyncClient(
                 base_url=self.url,
                 headers=self._headers,
@@ -67,14 +79,19 @@ class HttpBackend:
                 timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
                 limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64),
             )
-        return self._client
-
-    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._running.add(running)
         try:
-            response = await self.client().post(path, content=_encoded(body), headers=_JSON)
+            yield self._client
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
-        return _answer(response)
+        finally:
+            self._running.discard(running)
+            running.set_result(None)
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        async with self.connection() as client:
+            return _answer(await client.post(path, content=_encoded(body), headers=_JSON))
 
     def unreachable(self, error: httpx.TransportError) -> EngineDied:
         return EngineDied(
@@ -103,6 +120,10 @@ class RuntimeEndpoint(HttpBackend):
     def get_model_name(self) -> str:
         return str(self.model_info["id"])
 
+    def shutdown(self) -> None:
+        """Close the connections, from any thread. The server goes on."""
+        run_on(self.loop, self.close())
+
 
 class HttpBranch:
     """One branch of a server, by its id."""
@@ -120,20 +141,19 @@ class HttpBranch:
         self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
     ) -> AsyncIterator[Chunk]:
         body = {"parts": _parts(parts), "params": params, "return_text": return_text}
-        try:
-            async with self._backend.client().stream(
-                "POST", f"{self._path}/generate", content=_encoded(body), headers=_JSON
-            ) as response:
-                if not response.is_success:
-                    await response.aread()
-                    _answer(response)
-                async for line in response.aiter_lines():
-                    if line == "data: [DONE]":
-                        return
-                    if line.startswith("data: "):
-                        yield _chunk(msgspec.json.decode(line[len("data: ") :]))
-        except httpx.TransportError as error:
-            raise self._backend.unreachable(error) from error
+        url = f"{self._path}/generate"
+        async with (
+            self._backend.connection() as client,
+            client.stream("POST", url, content=_encoded(body), headers=_JSON) as response,
+        ):
+            if not response.is_success:
+                await response.aread()
+                _answer(response)
+            async for line in response.aiter_lines():
+                if line == "data: [DONE]":
+                    return
+                if line.startswith("data: "):
+                    yield _chunk(msgspec.json.decode(line[len("data: ") :]))
         raise EngineDied(
             f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?"
         )
@@ -155,10 +175,8 @@ class HttpBranch:
         if self._closed:
             return
         self._closed = True
-        try:
-            response = await self._backend.client().delete(self._path)
-        except httpx.TransportError as error:
-            raise self._backend.unreachable(error) from error
+        async with self._backend.connection() as client:
+            response = await client.delete(self._path)
         if response.status_code not in (404, 410):  # gone already
             _answer(response)
 

@@ -103,16 +103,11 @@ class ScriptedBranch:
         appended = self._append(parts)
         prompt = self.held.decode(errors="replace")
         tokens = tuple(tuple(choice.encode()) for choice in choices)
-        bare = tuple(
-            tuple(self._logprobs("", choices)[index] for _ in row) for index, row in enumerate(tokens)
-        )
         return ChoiceScores(
             tokens=tokens,
             token_texts=tuple(tuple(chr(byte) for byte in row) for row in tokens),
-            logprobs=tuple(
-                tuple(self._logprobs(prompt, choices)[index] for _ in row) for index, row in enumerate(tokens)
-            ),
-            unconditional=bare if unconditional else None,
+            logprobs=self._logprobs(prompt, choices),
+            unconditional=self._logprobs("", choices) if unconditional else None,
             usage=Usage(prompt_tokens=len(self.held), computed_tokens=len(self.held)),
             appended=appended,
         )
@@ -142,10 +137,13 @@ class ScriptedBranch:
         self.held += added
         return added.decode(errors="replace")
 
-    def _logprobs(self, prompt: str, choices: Sequence[str]) -> list[float]:
-        if self.backend.score is None:
-            return [-1.0 - index for index, _ in enumerate(choices)]
-        return [self.backend.score(prompt, choice) for choice in choices]
+    def _logprobs(self, prompt: str, choices: Sequence[str]) -> tuple[tuple[float, ...], ...]:
+        """The same log-probability for every token of a choice."""
+        score = self.backend.score
+        each = [
+            -1.0 - index if score is None else score(prompt, choice) for index, choice in enumerate(choices)
+        ]
+        return tuple((logprob,) * len(choice.encode()) for logprob, choice in zip(each, choices, strict=True))
 
 
 def _part_bytes(part: Part) -> bytes:

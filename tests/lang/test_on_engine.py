@@ -44,13 +44,16 @@ def url(engine: sgl.Engine, table: BranchTable) -> Iterator[str]:
     running.result(10)
 
 
+@pytest.fixture
+def endpoint(url: str) -> Iterator[RuntimeEndpoint]:
+    endpoint = RuntimeEndpoint(url)
+    yield endpoint
+    endpoint.shutdown()
+
+
 @pytest.fixture(params=["engine", "http"])
 def real(request, engine: sgl.Engine):
-    return (
-        EngineBackend(engine)
-        if request.param == "engine"
-        else RuntimeEndpoint(request.getfixturevalue("url"))
-    )
+    return EngineBackend(engine) if request.param == "engine" else request.getfixturevalue("endpoint")
 
 
 @function
@@ -68,10 +71,10 @@ def everything(s, topic):
     return s.text()
 
 
-def test_a_program_means_the_same_on_every_backend(engine, url) -> None:
+def test_a_program_means_the_same_on_every_backend(engine, endpoint) -> None:
     runs = [
         everything.run("rain", seed=3, backend=backend)
-        for backend in (EngineBackend(engine), engine, RuntimeEndpoint(url), EngineBackend(engine))
+        for backend in (EngineBackend(engine), engine, endpoint, EngineBackend(engine))
     ]
     texts = [run.text() for run in runs]
     assert texts == [texts[0]] * 4
@@ -164,7 +167,7 @@ def test_a_prompt_beyond_the_context_fails_its_program_only(real) -> None:
     assert good["x"]
 
 
-def test_a_branch_that_the_server_forgot_is_opened_again(url, table) -> None:
+def test_a_branch_that_the_server_forgot_is_opened_again(endpoint, table) -> None:
     @function
     def two(s):
         s += user("a") + assistant(gen("x", max_tokens=8))
@@ -173,7 +176,6 @@ def test_a_branch_that_the_server_forgot_is_opened_again(url, table) -> None:
             table._branches.pop(branch_id)
         s += user("b") + assistant(gen("y", max_tokens=8))
 
-    endpoint = RuntimeEndpoint(url)
     greedy = two.run(temperature=0.0, backend=endpoint)
     lost = greedy.text()
 
@@ -185,9 +187,9 @@ def test_a_branch_that_the_server_forgot_is_opened_again(url, table) -> None:
     assert undisturbed.run(temperature=0.0, backend=endpoint).text() == lost
 
 
-def test_branches_are_released(url, table, engine) -> None:
+def test_branches_are_released(endpoint, table) -> None:
     before = len(table)
-    everything.run("fog", backend=RuntimeEndpoint(url)).text()
+    everything.run("fog", backend=endpoint).text()
     until(lambda: len(table) == before)
 
 
