@@ -1,4 +1,4 @@
-"""Drives an engine core step by step, and draws random programs of requests: for the tests of scheduler and exactness."""
+"""Drives an engine core step by step, and draws random programs of requests, for tests of scheduler and exactness."""
 
 from __future__ import annotations
 

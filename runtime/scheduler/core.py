@@ -15,7 +15,7 @@ from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
 from palmette.radix_cache.invariants import Violation, check_invariants
 from palmette.radix_cache.oracle import ReuseOracle
-from palmette.radix_cache.pages import OutOfPages
+from palmette.radix_cache.pages import OutOfPages, PageId
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import Aborted, InternalError, PalmetteError
 from palmette.runtime.messages.replies import (
@@ -69,7 +69,7 @@ class EngineCore:
         self._admission = Admission(cache, self._oracle, self._queue, config.page_size)
         self._running: list[Sequence] = []  # in order of admission
         self._free_slots = list(range(config.max_running - 1, -1, -1))
-        self._pending_writes: list[tuple[int, int, int]] = []  # table writes that no executed step has carried yet
+        self._pending_writes: list[tuple[int, int, PageId]] = []  # table writes that no executed step has carried yet
         self._replies: list[Reply] = []
         self._tally = Tally()
         self._hold_admission = False  # after a retraction, until a running sequence has ended
