@@ -73,7 +73,7 @@ def counted(program: sgl.Program, items: list[dict], label: str, **options) -> l
 
 def run_few_shot() -> Part:
     items = [{"message": message} for message, _ in MESSAGES]
-    part, states = timed("few-shot batch (select)", lambda: counted(classify, items, "Sorting messages"))
+    part, states = timed("few-shot batch", lambda: counted(classify, items, "Sorting messages"))
     right = sum(state["topic"] == topic for state, (_, topic) in zip(states, MESSAGES, strict=True))
     for state, (message, _) in list(zip(states, MESSAGES, strict=True))[:3]:
         console.print(f"  {message[:72]:74}[bold]{state['topic']}[/bold]")
@@ -86,7 +86,7 @@ def run_few_shot() -> Part:
 def run_tree_of_thought() -> Part:
     items = [{"question": question} for question, _ in QUESTIONS]
     part, states = timed(
-        "tree of thought (fork, join)",
+        "tree of thought",
         lambda: counted(solve, items, "Thinking, 3 × 3 branches each", temperature=0.3, seed=1),
     )
     for state, (question, expected) in zip(states, QUESTIONS, strict=True):
@@ -117,7 +117,7 @@ def show(parts: list[Part]) -> None:
     caption = "in tokens; share: what was reused, of what an unlimited cache could have reused"
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("program", no_wrap=True)
-    for column in ("calls", "prompt", "computed", "reused", "share", "output", "output/s", "seconds"):
+    for column in ("calls", "prompt", "computed", "reused", "share", "output", "out/s", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
     total = Part(
         "all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts)

@@ -129,6 +129,10 @@ class Interpreter:
                 await self._execute(node, where)
             except Exception as cause:
                 self._take_failure(_failed(cause, where, str(node)))
+            except asyncio.CancelledError as cause:
+                if self._take_failure(_failed(cause, where, str(node))):
+                    await self._release()  # cancelled by another than `_stop`, which releases itself
+                raise
         if self.failure is not None:
             await self._release()
 

@@ -115,8 +115,8 @@ def test_later_calls_reuse_what_earlier_ones_computed(real) -> None:
     @function
     def two(s):
         s += "Some words that come first, " * 8
-        s += gen("x", max_tokens=8)
-        s += " and then " + gen("y", max_tokens=8)
+        s += gen("x", max_tokens=8, ignore_eos=True)
+        s += " and then " + gen("y", max_tokens=8, ignore_eos=True)
 
     state = two.run(backend=real)
     first, second = state.get_meta_info("x"), state.get_meta_info("y")
