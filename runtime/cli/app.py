@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from palmette.runtime.cli.bench import bench
+from palmette.runtime.cli.doctor import doctor
 from palmette.runtime.cli.errors import INTERRUPTED, guarded, report, settings
 from palmette.runtime.cli.models import commands as models
 from palmette.runtime.cli.models import fetch_model
+from palmette.runtime.cli.roofline import roofline
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InvalidRequest, PalmetteError
 from palmette.runtime.flags import engine_options
@@ -51,9 +54,7 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=1, help="Token
 Temperature = Annotated[float, typer.Option("--temperature", "-t", min=0, help="0 is greedy.")]
 TopP = Annotated[float, typer.Option("--top-p", help="Sample from the likeliest tokens that add up to this.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same text.")]
-Stop = Annotated[
-    list[str] | None, typer.Option("--stop", help="Stop before this text (may be given several times).")
-]
+Stop = Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text (may be given several times).")]
 
 
 def main() -> None:
@@ -88,9 +89,7 @@ def options(
 @engine_options
 def run(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A Python file with a program.")],
-    args: Annotated[
-        list[str] | None, typer.Argument(help="The program's own arguments (after `--`).")
-    ] = None,
+    args: Annotated[list[str] | None, typer.Argument(help="The program's own arguments (after `--`).")] = None,
     url: Url = None,
     api_key: ApiKey = None,
     *,
@@ -119,12 +118,8 @@ def run(
 @guarded
 @engine_options
 def serve(
-    host: Annotated[
-        str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for every one.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on.")
-    ] = PORT,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on.")] = PORT,
     api_key: Annotated[str | None, typer.Option("--api-key", help="Clients must send this key.")] = None,
     *,
     given: dict[str, Any],
@@ -151,9 +146,7 @@ def serve(
 @engine_options
 def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue; - reads it from standard input.")],
-    as_chat: Annotated[
-        bool, typer.Option("--chat", help="Send it as a user's message, through the template.")
-    ] = False,
+    as_chat: Annotated[bool, typer.Option("--chat", help="Send it as a user's message, through the template.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Temperature = 0.7,
     top_p: TopP = 1.0,
@@ -198,13 +191,15 @@ def chat(
         converse(conversation, params, system)
 
 
+for measuring in (bench, doctor, roofline):
+    app.command()(measuring)
+
+
 # Shared by commands
 
 
 @contextmanager
-def _backend(
-    url: str | None, api_key: str | None, given: dict[str, Any], *, quiet: bool = True
-) -> Iterator[Backend]:
+def _backend(url: str | None, api_key: str | None, given: dict[str, Any], *, quiet: bool = True) -> Iterator[Backend]:
     """The server at `url`, or an engine of this process that starts when it is first needed."""
     if url is not None:
         if given:

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from palmette.runtime.cli.errors import guarded
 from palmette.runtime.cli.models import fetch_model
-from palmette.runtime.cli.this_machine import measure_machine, sample_load
+from palmette.runtime.cli.this_machine import measure_machine, sample_load, wide_console
 from palmette.runtime.config import DEFAULT_MODEL
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.roofline.bound import Bound, decode_bound, memory_needed, prefill_bound
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 THIS = "this"
 BATCHES = "1,8,32,128"
+CAPTION = (
+    "Bound by weights or KV: memory traffic; by linears, attention or head: arithmetic. Best cases: full rates, "
+    "perfect overlap.\n* does not fit into the device's memory"
+)
 LENGTHS = (1024, 8192, 32_768)
 
 
@@ -57,18 +61,16 @@ def roofline(
     out: Annotated[Path | None, typer.Option("--out", "-o", dir_okay=False, help="Write the plots here (SVG).")] = None,
 ) -> None:
     """The bounds of prefill and decode by batch and context: bytes, operations, and which of them binds."""
-    from rich.console import Console
-
     from palmette.runtime.roofline.charts import longest_shown, roofline_chart, traffic_chart
     from palmette.runtime.roofline.plot import svg, text
 
     batches = _numbers("batch", batch)
     shape = shape_of(model, dtype, kv_dtype)
     contexts = _numbers("context", context) if context else _contexts(shape)
-    console = Console(highlight=False, soft_wrap=True)
+    console = wide_console()
     target = find_device(device, devices, shape, threads)
     for line in headline(model, shape, target, batches):
-        console.print(line)
+        console.print(line, soft_wrap=True)
     console.print(table(shape, target, batches, contexts))
     charts = [
         roofline_chart(shape, target, batches, contexts),
@@ -76,7 +78,9 @@ def roofline(
     ]
     typer.echo(text(charts[1]))
     if out is not None:
-        out.write_text(svg(charts, f"{model} ({shape.weights} weights, {shape.kv} KV) on {target.name}"), encoding="utf-8")
+        out.write_text(
+            svg(charts, f"{model} ({shape.weights} weights, {shape.kv} KV) on {target.name}"), encoding="utf-8"
+        )
         typer.echo(f"written: {out}")
 
 
@@ -129,14 +133,17 @@ def headline(model: str, shape: ModelShape, device: Device, batches: Sequence[in
     rates = ", ".join(f"{kind} {figure(rate / 1e12)}" for kind, rate in device.rates.items())
     used = device.arithmetic(shape.weights)
     ridge = device.rates[used] / device.bandwidth
+    crossings = ", ".join(f"{kv_overtakes(shape, batch):,.0f} (batch {batch})" for batch in batches)
+    one_stream = figure(1 / decode_bound(shape, device, 1, 0).seconds)
     lines = [
         f"[bold]{model}[/bold]: {figure(parameters / 1e6)} M weights that a step reads, {shape.weights}"
-        f" ({bits:.3g} bits each): {figure(shape.weight_bytes / 1e6)} MB; KV {shape.kv}: {shape.kv_token_bytes:,} bytes a token",
-        f"[bold]{device.name}[/bold]: {figure(device.bandwidth / 1e9)} GB/s; {rates} T operations/s; {figure(device.memory / 1e9)} GB",
-        f"linears compute in {used}: below {figure(ridge)} operations a byte memory binds; "
-        f"one stream decodes at best {figure(1 / decode_bound(shape, device, 1, 0).seconds)} tokens/s",
-        "KV overtakes the weights from a context of "
-        + ", ".join(f"{kv_overtakes(shape, batch):,.0f} (batch {batch})" for batch in batches),
+        f" ({bits:.3g} bits each): {figure(shape.weight_bytes / 1e6)} MB;"
+        f" KV {shape.kv}: {shape.kv_token_bytes:,} bytes a token",
+        f"[bold]{device.name}[/bold]: {figure(device.bandwidth / 1e9)} GB/s; {rates} T operations/s;"
+        f" {figure(device.memory / 1e9)} GB",
+        f"Linears compute in {used}: below {figure(ridge)} operations a byte memory binds; "
+        f"one stream decodes at best {one_stream} tokens/s",
+        f"KV overtakes the weights from a context of {crossings}",
     ]
     if shape.resident_bytes > device.memory:
         least = math.ceil(shape.resident_bytes / device.memory)
@@ -150,11 +157,9 @@ def headline(model: str, shape: ModelShape, device: Device, batches: Sequence[in
 def table(shape: ModelShape, device: Device, batches: Sequence[int], contexts: Sequence[int]) -> Table:
     from rich.table import Table
 
-    result = Table(caption="* does not fit into the device's memory. Best cases: full rates, perfect overlap, no overhead.")
-    for name in ("step", "batch", "tokens", "bytes", "of it KV", "operations", "per byte", "bound by"):
+    result = Table(box=None, pad_edge=False, caption=CAPTION, caption_justify="left")
+    for name in ("step", "batch", "tokens", "bytes", "of it KV", "op/byte", "bound by", "latency", "tokens/s"):
         result.add_column(name, justify="left" if name in ("step", "bound by") else "right", no_wrap=True)
-    for name in ("latency", "tokens/s"):
-        result.add_column(name, justify="right", no_wrap=True)
     for context in contexts:
         for batch in batches:
             bound = decode_bound(shape, device, batch, context)
@@ -172,16 +177,14 @@ def _add(
     from palmette.runtime.roofline.plot import short
 
     fits = memory_needed(shape, batch, context) <= device.memory
-    side = "memory" if bound.memory_binds else "arithmetic"
     result.add_row(
         step,
         f"{batch:,}" + ("" if fits else "*"),
         f"{context:,}",
         short(bound.cost.bytes, "B"),
         f"{bound.cost.kv / bound.cost.bytes:.0%}",
-        short(bound.cost.operations),
         figure(bound.cost.intensity),
-        f"{side}: {bound.limit}",
+        bound.limit,
         seconds(bound.seconds),
         figure(tokens / bound.seconds),
     )

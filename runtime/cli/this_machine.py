@@ -19,6 +19,7 @@ from palmette.runtime.roofline.device import Arithmetic, Device
 
 if TYPE_CHECKING:
     import torch
+    from rich.console import Console
 
     from palmette.kernels.cpu.limits import Limits
 
@@ -106,8 +107,16 @@ def measure_machine(threads: int | None = None, progress: Callable[[str], None] 
         limits = measure_limits(cache_folder() / "kernels", threads, progress=progress)
     except (BuildError, OSError):
         return _measured_by_torch(threads)
-    rates: dict[Arithmetic, float] = dict(limits.rates)
+    rates: dict[Arithmetic, float] = {kind: limits.rates[kind] for kind in limits.rates}
     return Machine(threads, limits, limits.bandwidth(BEYOND_CACHES), rates)
+
+
+def wide_console() -> Console:
+    """Standard output; where that is no terminal, tables get the room that they want."""
+    from rich.console import Console
+
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=max(found.width, 120))
 
 
 def _measured_by_torch(threads: int) -> Machine:

@@ -68,7 +68,7 @@ def step_bound(shape: ModelShape, device: Device, load: StepLoad) -> Bound:
 
 
 def decode_bound(shape: ModelShape, device: Device, batch: int, context: int) -> Bound:
-    """One token for each of `batch` rows behind `context` tokens: best latency `seconds`, `batch / seconds` tokens/s."""
+    """One token for each of `batch` rows behind `context` tokens: at best in `seconds`."""
     return step_bound(shape, device, StepLoad.uniform(batch, 1, context))
 
 

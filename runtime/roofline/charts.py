@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from palmette.runtime.roofline.bound import Bound, decode_bound, prefill_bound
 from palmette.runtime.roofline.cost import kv_overtakes
 from palmette.runtime.roofline.device import Device
-from palmette.runtime.roofline.plot import Chart, Mark, Point, Series, short
+from palmette.runtime.roofline.plot import Chart, Mark, Point, Series
 from palmette.runtime.roofline.shape import ModelShape
 
 SHORTEST = 64  # tokens of context where the traffic chart begins
@@ -26,9 +26,13 @@ def roofline_chart(shape: ModelShape, device: Device, batches: Sequence[int], co
     bounds = [bound for _, row in decode for bound in row] + prefill
     low = min(ridge, *(bound.cost.intensity for bound in bounds)) / 2
     high = max(ridge, *(bound.cost.intensity for bound in bounds)) * 2
-    roof = Series(f"roof ({device.arithmetic(shape.weights)})", [(low, low * device.bandwidth), (ridge, peak), (high, peak)])
+    roof = Series(
+        f"roof ({device.arithmetic(shape.weights)})", [(low, low * device.bandwidth), (ridge, peak), (high, peak)]
+    )
     series = [roof]
-    series += [Series(f"decode at {context:,}", [_point(bound) for bound in row], line=False) for context, row in decode]
+    series += [
+        Series(f"decode at {context:,}", [_point(bound) for bound in row], line=False) for context, row in decode
+    ]
     series.append(Series(f"prefill {_span(contexts)}", [_point(bound) for bound in prefill], line=False))
     return Chart(
         f"Roofline: decode by batch {_span(batches)}, prefill by length",

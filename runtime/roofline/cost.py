@@ -39,9 +39,7 @@ class StepLoad(msgspec.Struct, frozen=True):
     def uniform(cls, rows: int, new: int, context: int, *, logits: int = 1, shared: int = 0) -> StepLoad:
         """`rows` equal rows, `shared` leading positions of whose context are the same, and read once."""
         one = cls().plus(new, context, logits=logits)
-        return cls(
-            rows, rows * new, rows * one.pairs, rows * context - max(0, rows - 1) * shared, rows * logits
-        )
+        return cls(rows, rows * new, rows * one.pairs, rows * context - max(0, rows - 1) * shared, rows * logits)
 
 
 class StepCost(msgspec.Struct, frozen=True):

@@ -1,10 +1,11 @@
-"""Line charts with logarithmic axes, as SVG and as text for a terminal. Knows nothing of what they show.
+"""Line charts with logarithmic axes, as SVG and as text for a terminal.
 
-Small on purpose: no plotting library is a dependency. Used by charts.py and the commands.
+Knows nothing of what they show. Small on purpose: no plotting library is a dependency. Used by charts.py and the commands.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -145,9 +146,7 @@ def _stroke(points: Sequence[Point], colour: str, width: int, *, dashed: bool = 
     return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dash}/>'
 
 
-def _words(
-    x: float, y: float, words: str, anchor: str, size: int, *, bold: bool = False, turned: bool = False
-) -> str:
+def _words(x: float, y: float, words: str, anchor: str, size: int, *, bold: bool = False, turned: bool = False) -> str:
     weight = ' font-weight="bold"' if bold else ""
     turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
@@ -185,7 +184,7 @@ def text(chart: Chart, *, width: int = 72, height: int = 16) -> str:
 
 def _filled(points: Sequence[Point], across: _Scale, up: _Scale, width: int) -> Iterable[Point]:
     """Points of a line, close enough for every column, straight in logarithms."""
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         steps = 1 + max(round(abs(across(x1) - across(x0)) * width), round(abs(up(y1) - up(y0)) * width))
         for step in range(steps + 1):
             share = step / steps

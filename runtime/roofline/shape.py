@@ -30,7 +30,7 @@ NORM_BYTES = 4
 
 
 class StoredWeights(msgspec.Struct, frozen=True):
-    """How weights lie in memory: mean bits of a weight, and the format of most of them, which decides the arithmetic."""
+    """How weights lie in memory: mean bits of a weight, and what most of them are, which decides the arithmetic."""
 
     format: WeightFormat
     blocks: float  # of the linears of the layers
