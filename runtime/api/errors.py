@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import reprlib
 from typing import Any
@@ -12,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
-from palmette.runtime.errors import ErrorInfo, InternalError, InvalidRequest, PalmetteError
+from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
 LONGEST_TEXT = 1000  # characters of a message; what a client sent is quoted in it, however long that is
 
@@ -114,6 +115,11 @@ class Faults:
 
         try:
             await self._app(scope, receive, watched)
+        except asyncio.CancelledError:  # the server below has waited for long enough, and stops
+            log.warning("%s was cut off by the end of the server", scope.get("path"))
+            if not started:
+                stopped = EngineDied("The server stopped while the request was open.", hint="Send it again later.")
+                await error_response(stopped)(scope, receive, send)
         except Exception as error:  # the boundary of the server
             ours = as_ours(error)
             if not started:

@@ -1,7 +1,7 @@
 """The server: a front process (this one: HTTP, frontend) and an engine process that it starts, watches and restarts.
 
 `serve` runs until a signal. The first SIGINT or SIGTERM drains: no new connections, what runs may finish for a
-while; the second ends at once. This process loads no torch.
+while and is aborted then; the second ends at once. This process loads no torch.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from palmette.runtime.text.turns import TurnRenderer
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30000
 DRAIN_SECONDS = 30.0
+LAST_WORDS_SECONDS = 2  # for the answers of what was aborted at the end of the drain
 
 log = logging.getLogger(__name__)
 
@@ -143,11 +144,11 @@ class _Server:
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                timeout_graceful_shutdown=max(1, round(drain_seconds)),
+                timeout_graceful_shutdown=max(1, round(drain_seconds)) + LAST_WORDS_SECONDS,
             )
         )
         self._frontend.start()
-        async with self._signals(web):
+        async with self._signals(web, drain_seconds):
             try:
                 starting = asyncio.ensure_future(self._engine.start())
                 while not starting.done() and not self._stop_asked:
@@ -169,8 +170,8 @@ class _Server:
         web.should_exit = True
 
     @contextlib.asynccontextmanager
-    async def _signals(self, web: uvicorn.Server) -> AsyncIterator[None]:
-        """The first signal drains, the second ends at once."""
+    async def _signals(self, web: uvicorn.Server, drain_seconds: float) -> AsyncIterator[None]:
+        """The first signal drains, the second ends at once. What the drain does not see end is aborted."""
         loop = asyncio.get_running_loop()
 
         def asked() -> None:
@@ -178,6 +179,8 @@ class _Server:
             web.should_exit = True
             if self._stop_asked > 1:
                 web.force_exit = True
+            else:
+                loop.call_later(drain_seconds, self._frontend.abort, None)
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, asked)

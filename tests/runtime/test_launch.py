@@ -33,7 +33,8 @@ def ready(serving):
 
 options = json.loads(sys.argv[1])
 try:
-    sys.exit(serve(EngineConfig(**options["config"]), port=options["port"], drain_seconds=5, on_ready=ready))
+    config = EngineConfig(**options["config"])
+    sys.exit(serve(config, port=options["port"], drain_seconds=options["drain"], on_ready=ready))
 except PalmetteError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
     sys.exit(3)
@@ -43,8 +44,9 @@ except PalmetteError as error:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, root: Path, temporary: Path, *, port: int = 0, **config: object) -> None:
-        options = {"config": {"model": "tiny", "threads": 1, "kv_tokens": 4096, **config}, "port": port}
+    def __init__(self, root: Path, temporary: Path, *, port: int = 0, drain: float = 5, **config: object) -> None:
+        given = {"model": "tiny", "threads": 1, "kv_tokens": 4096, **config}
+        options = {"config": given, "port": port, "drain": drain}
         environment = {**os.environ, "PYTHONPATH": str(root / ".src"), "TMPDIR": str(temporary)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(options)],
@@ -134,6 +136,24 @@ def test_the_first_signal_drains(start: Callable[..., Server], number: int) -> N
     assert rest[-1] == "data: [DONE]"
     assert server.process.wait(20) == 0
     assert not engine.is_running()
+
+
+def test_what_the_drain_does_not_see_end_is_told(start: Callable[..., Server]) -> None:
+    server = start(drain=0.5, kv_tokens=64_000)
+    body = {"prompt": "def", "stream": True, "max_tokens": 2000, "ignore_eos": True, "n": 24, "logprobs": 20}
+    content = json.dumps(body).encode()
+    deaf = socket.create_connection(("127.0.0.1", httpx.URL(server.url).port or 0))
+    deaf.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
+    with deaf, httpx.stream("POST", f"{server.url}/v1/completions", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+        assert rest[-1] == "data: [DONE]"
+        assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "abort"
+        assert server.process.wait(20) == 0
+    _, log = server.process.communicate()
+    assert "Traceback" not in log
 
 
 def test_the_second_signal_ends_at_once(start: Callable[..., Server]) -> None:
