@@ -108,7 +108,7 @@ def test_an_engine_that_crashes_fails_what_is_open_and_comes_back(start: Callabl
     ]
     for thread in threads:
         thread.start()
-    wait_for(lambda: httpx.get(f"{server.url}/health").json()["running"] == 2)
+    wait_for(lambda: "palmette_open_requests 2.0" in httpx.get(f"{server.url}/metrics").text)
     engine.send_signal(signal.SIGKILL)
     for thread in threads:
         thread.join(20)
