@@ -81,9 +81,14 @@ class ScriptedBranch:
         self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
     ) -> AsyncIterator[Chunk]:
         self._called("generate", (list(parts), params))
+        before = self.held
         appended = self._append(parts)
         prompt = len(self.held)
-        answer = (await self.backend.answer(self.held.decode(errors="replace"))).encode()
+        try:
+            answer = (await self.backend.answer(self.held.decode(errors="replace"))).encode()
+        except BaseException:
+            self.held = before  # a verb that fails leaves the branch as it was
+            raise
         kept, reason, matched = _stopped(answer, params)
         yield Chunk(appended=appended)
         for start in range(0, len(kept), self.backend.chunk_bytes):

@@ -15,10 +15,11 @@ from typing import Any
 from palmette.lang.backends.base import Backend, BackendBranch
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.loop import run_on
-from palmette.runtime.errors import PalmetteError
+from palmette.runtime.errors import BranchLost, PalmetteError
 from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.sampling import SamplingParams
 
+STOP_SECONDS = 5.0
 HELP = "/exit ends the chat, /reset forgets it, /help says this. Ctrl-C ends a reply and keeps what was said."
 
 
@@ -53,24 +54,24 @@ class Conversation:
         self._write = write or _print
         self._branch: BackendBranch | None = None
         self._pending: list[Part] = []
+        self._answered = False  # whether anything of the reply came: then the branch holds the turn
 
     def say(self, role: str, text: str) -> None:
         """Append a turn; it is sent with the next reply."""
         self._pending += [BeginRole(role), Text(text), EndRole(role)]
 
     def ask(self, text: str, params: SamplingParams) -> bool:
-        """A user's turn, and the reply printed as it comes. False where Ctrl-C ended it (what came is kept)."""
-        self.say("user", text)
-        self._pending.append(BeginRole("assistant"))
-        try:
-            return self._reply(params)
-        finally:
-            self._pending.append(EndRole("assistant"))
+        """A user's turn, and the reply printed as it comes. False where Ctrl-C ended it: what came is kept, and a turn
+        without any reply is taken back, as is one that fails."""
+        parts = [*self._pending, BeginRole("user"), Text(text), EndRole("user"), BeginRole("assistant")]
+        complete = self._reply(parts, params)
+        if self._answered:
+            self._pending = [EndRole("assistant")]
+        return complete
 
     def continue_(self, text: str, params: SamplingParams) -> bool:
         """The continuation of `text`, without roles."""
-        self._pending.append(Text(text))
-        return self._reply(params)
+        return self._reply([*self._pending, Text(text)], params)
 
     def reset(self) -> None:
         """Forget everything."""
@@ -79,25 +80,35 @@ class Conversation:
         if branch is not None:
             run_on(self._backend.loop, branch.close())
 
-    def _reply(self, params: SamplingParams) -> bool:
-        parts, self._pending = self._pending, []
-        future = asyncio.run_coroutine_threadsafe(self._stream(parts, params), self._backend.loop)
+    def _reply(self, parts: list[Part], params: SamplingParams) -> bool:
+        self._answered = False
+        ended = threading.Event()
+        future = asyncio.run_coroutine_threadsafe(self._stream(parts, params, ended), self._backend.loop)
         try:
             future.result()
         except KeyboardInterrupt:
             future.cancel()
+            ended.wait(STOP_SECONDS)  # until then more of the reply may come
             return False
+        except BranchLost:
+            self._branch = None
+            self._pending.clear()
+            raise
         return True
 
-    async def _stream(self, parts: list[Part], params: SamplingParams) -> None:
-        if self._branch is None:
-            self._branch = await self._backend.open()
-        chunks = self._branch.generate(parts, params)
+    async def _stream(self, parts: list[Part], params: SamplingParams, ended: threading.Event) -> None:
         try:
-            async for chunk in chunks:
-                self._write(chunk.text)
+            if self._branch is None:
+                self._branch = await self._backend.open()
+            chunks = self._branch.generate(parts, params)
+            try:
+                async for chunk in chunks:
+                    self._answered = True
+                    self._write(chunk.text)
+            finally:
+                await _close(chunks)
         finally:
-            await _close(chunks)
+            ended.set()
 
     def __enter__(self) -> Conversation:
         return self

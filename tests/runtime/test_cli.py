@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -26,7 +28,9 @@ def invoke(*arguments: str, text: str | None = None):
     return CliRunner().invoke(app, list(arguments), input=text, env={"NO_COLOR": "1", "COLUMNS": "200"})
 
 
-def palmette(*arguments: str, text: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def palmette(
+    *arguments: str, text: str | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], input=text, capture_output=True, text=True, timeout=timeout, env=environment()
     )
@@ -37,7 +41,9 @@ def test_help_needs_nothing_heavy() -> None:
         "import sys; from palmette.runtime.cli.app import app; import typer.main; typer.main.get_command(app);"
         "print(sorted({'torch', 'numpy', 'fastapi', 'httpx', 'tokenizers'} & set(sys.modules)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
     assert out.stdout.strip() == "[]"
     result = invoke("--help")
     assert result.exit_code == 0
@@ -72,7 +78,9 @@ def test_chat_takes_turns_until_exit() -> None:
     lines = result.stdout.splitlines()
     assert any(line.startswith("/what is no command here") for line in lines)
     assert lines[0] == lines[-1], "after /reset the same seed gives the same reply"
-    assert invoke("chat", "-m", "tiny", "-n", "4", text="hello\n").exit_code == 0  # the end of input ends it too
+    assert (
+        invoke("chat", "-m", "tiny", "-n", "4", text="hello\n").exit_code == 0
+    )  # the end of input ends it too
 
 
 @pytest.mark.parametrize(
@@ -143,8 +151,9 @@ def test_run_says_where_a_program_failed(tmp_path: Path) -> None:
     assert "program.py:7 in ask: gen('answer')" in failed.stderr
 
 
-def test_ctrl_c_ends_a_generation_and_keeps_its_text(tmp_path: Path) -> None:
-    arguments = ["generate", "a", "-m", "tiny", "-n", "2000", "--seed", "1", "--threads", "1"]
+@pytest.mark.slow
+def test_ctrl_c_ends_a_generation_and_keeps_its_text() -> None:
+    arguments = ["generate", "Once upon a time", "-n", "4000", "--seed", "1"]
     process = subprocess.Popen(
         [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -152,11 +161,39 @@ def test_ctrl_c_ends_a_generation_and_keeps_its_text(tmp_path: Path) -> None:
     first = process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=20)
-    if process.returncode == 0:
-        pytest.skip("it had finished before the signal came")
     assert process.returncode == 130, errors
     assert first + rest
     assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_chat_ends_the_reply_and_the_chat_goes_on() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(COMMAND[0], [*COMMAND, "chat", "-n", "2000", "--seed", "1"], environment())
+    shown = b""
+
+    def until(text: bytes) -> None:
+        nonlocal shown
+        deadline = time.monotonic() + 40
+        while text not in shown:
+            assert time.monotonic() < deadline, shown
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 4096)
+
+    try:
+        until(b"\n> ")
+        shown = b""
+        os.write(terminal, b"Tell me a long story.\n")
+        until(b"story.\r\n")
+        time.sleep(1.0)
+        os.write(terminal, b"\x03")
+        until(b"\n> ")
+        assert b"[stopped]" in shown
+        os.write(terminal, b"/exit\n")
+        assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        os.close(terminal)
 
 
 @pytest.mark.server
