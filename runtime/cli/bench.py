@@ -21,7 +21,14 @@ from palmette.runtime.cli.errors import guarded
 from palmette.runtime.cli.kernel_bench import KernelFigure, measure_kernels
 from palmette.runtime.cli.models import fetch_model
 from palmette.runtime.cli.roofline import figure, seconds, shape_of
-from palmette.runtime.cli.this_machine import Machine, cpu_name, measure_machine, sample_load, wide_console
+from palmette.runtime.cli.this_machine import (
+    Machine,
+    cpu_name,
+    measure_machine,
+    sample_load,
+    thread_count,
+    wide_console,
+)
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.flags import engine_options
 from palmette.runtime.messages.sampling import SamplingParams
@@ -116,12 +123,14 @@ def bench(
         figures = []
         for workload in workloads(context):
             tell(console, workload.name)
-            if workload.requests * (workload.prompt + workload.output) <= ready.kv_tokens:
+            if workload.requests * (workload.prompt + workload.output) > ready.kv_tokens:
+                console.print(f"{workload.name}: left out, for a KV pool of {ready.kv_tokens:,} tokens is not enough.")
+            else:
                 figures.append(run(engine, workload, shape, device, repeats))
     tell(console, "single kernels")
     alone = measure_kernels(config.model, machine) if kernels_alone and ready.kernels == "cpu" else []
     after = sample_load()
-    title = f"{config.model}, {ready.dtype}, {ready.kernels} kernels, {ready.threads} threads"
+    title = f"{config.model}, {ready.dtype}, {ready.kernels} kernels, {thread_count(ready.threads)}"
     show_figures(console, figures, title)
     console.print(attention_line(figures, shape, device))
     if alone:
@@ -249,11 +258,11 @@ def show_machine(console: Console, machine: Machine) -> None:
         for count, rate in limits.read.items():
             small = limits.read_small[count]
             table.add_row(
-                f"streaming reads, {_threads(count)}: 268 MB / 101 MB", f"{short(rate, 'B')} / {short(small, 'B')}"
+                f"streaming reads, {thread_count(count)}: 268 MB / 101 MB", f"{short(rate, 'B')} / {short(small, 'B')}"
             )
-        table.add_row(f"copying, read and written, {_threads(limits.threads)}", short(limits.copy, "B"))
+        table.add_row(f"copying, read and written, {thread_count(limits.threads)}", short(limits.copy, "B"))
     for kind, rate in machine.rates.items():
-        table.add_row(f"{kind} multiply-adds × 2, {_threads(machine.threads)}", short(rate, "op"))
+        table.add_row(f"{kind} multiply-adds × 2, {thread_count(machine.threads)}", short(rate, "op"))
     console.print(table)
 
 
@@ -298,7 +307,3 @@ def tell(console: Console, words: str) -> None:
     """What is being done, on a terminal only."""
     if console.is_terminal:
         console.print(f"[dim]{words} …[/dim]")
-
-
-def _threads(count: int) -> str:
-    return "1 thread" if count == 1 else f"{count} threads"

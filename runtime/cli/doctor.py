@@ -205,9 +205,20 @@ def _kernels(model: str) -> Iterator[Finding]:
             "kernels", "missing", f"plain torch computes {model}, several times slower: {reason}", "take another model"
         )
     elif library.exists():
-        yield Finding("kernels", "ok", f"built: {library}")
+        yield _loaded(library)
     else:
         yield Finding("kernels", "ok", "not built yet: the first start does it, in less than a minute")
+
+
+def _loaded(library: Path) -> Finding:
+    from palmette.kernels.cpu.library import Library
+
+    try:
+        Library(library)
+    except OSError as error:
+        todo = f"delete it to have it built again; where {library.parent} may not hold programs, set PALMETTE_CACHE"
+        return Finding("kernels", "missing", f"plain torch computes, several times slower: {error}", todo)
+    return Finding("kernels", "ok", f"built: {library}")
 
 
 def _refused(model: str) -> str | None:

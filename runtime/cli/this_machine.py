@@ -88,7 +88,7 @@ class Machine:
         """As a device that reads `weight_bytes` a step: caches keep a part of few."""
         bandwidth = self.bandwidth if self.limits is None else self.limits.bandwidth(int(weight_bytes))
         return Device(
-            name=f"this machine ({self.threads} threads)",
+            name=f"this machine ({thread_count(self.threads)})",
             bandwidth=bandwidth,
             rates=self.rates,
             memory=free_memory(),
@@ -117,6 +117,10 @@ def wide_console() -> Console:
 
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=max(found.width, 120))
+
+
+def thread_count(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def _measured_by_torch(threads: int) -> Machine:
