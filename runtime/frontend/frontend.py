@@ -54,6 +54,7 @@ from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.vocabulary import Vocabulary
 
 STALLED_SECONDS = 30.0  # without a heartbeat
+MOST_CHOICES = 1024  # of one score: each is a sequence of its own in the engine
 LONG_TEXT = 20_000  # characters; longer ones are encoded in a thread
 TURN_TEXT = 16  # rendering a turn takes as long as encoding so many characters
 NORMALISED = 4  # characters that a tokenizer may make one of before it begins (composed accents, say)
@@ -335,8 +336,12 @@ class Frontend:
         self, prefix: bytes, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
     ) -> ChoiceScores:
         """`score` behind packed ids. `unconditional`: each choice also behind the start token alone."""
-        if not choices:
-            raise InvalidRequest("There are no choices to score.", param="choices")
+        if not 1 <= len(choices) <= MOST_CHOICES:
+            raise InvalidRequest(
+                f"{len(choices)} choices were given; a call scores 1 to {MOST_CHOICES}.",
+                hint="Score them in several calls.",
+                param="choices",
+            )
         self._check_size(max(map(len, choices)), "choices")
         encoded = [await self.encode(choice) for choice in choices]
         for choice, tokens in zip(choices, encoded, strict=True):
@@ -396,7 +401,7 @@ class Frontend:
         """End the request with this id and its siblings (id-0, id-1 …), or every one; returns how many."""
         ids = self._calls.ids()
         if request_id is not None:
-            ids = [each for each in ids if each == request_id or each.startswith(f"{request_id}-")]
+            ids = [each for each in ids if each == request_id or _is_sibling(each, request_id)]
         return sum(self._calls.abort(each) for each in ids)
 
     async def flush_cache(self) -> int:
@@ -424,3 +429,9 @@ def _summed(first: Usage, second: Usage) -> Usage:
         if name.endswith("_seconds")
     }
     return Usage(**sums, **times)
+
+
+def _is_sibling(each: str, request_id: str) -> bool:
+    """Whether `each` is one of the numbered parts ("id-0", "id-1" …) that a call with `request_id` was split into."""
+    stem, _, number = each.rpartition("-")
+    return stem == request_id and number.isdecimal()

@@ -43,7 +43,12 @@ def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
             errors[index] = "The model's logits are not finite numbers, so no token can be drawn from them."
             top.append([])
             continue
-        tokens[index] = _draw(raw, plan, index)
+        try:
+            tokens[index] = _draw(raw, plan, index)
+        except Exception as fault:  # the boundary of a request: whatever is odd about it, the others get their tokens
+            errors[index] = f"No token could be drawn with these sampling parameters ({type(fault).__name__}: {fault})."
+            top.append([])
+            continue
         if plan.wants_logprob[index]:
             normaliser = _log_normaliser(raw)
             logprobs[index] = raw[tokens[index]] - normaliser

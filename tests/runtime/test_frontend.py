@@ -145,6 +145,24 @@ async def test_cancelling_the_reader_aborts(tokenizer: Tokenizer) -> None:
     assert frontend.abort(None) == 0
 
 
+async def test_abort_by_id_takes_numbered_parts_and_nobody_else_s(tokenizer: Tokenizer) -> None:
+    frontend, link = front(tokenizer, lambda request: [5] * 500)
+    for name in ("job", "job-0", "job-1", "job-x", "job-0-1"):
+        frontend.submit([1, 2], SamplingParams(max_tokens=100), request_id=name)
+    await asyncio.sleep(0)
+    assert frontend.abort("job") == 3
+    await frontend.close()
+
+
+async def test_a_score_has_a_limit_of_choices(tokenizer: Tokenizer) -> None:
+    frontend, _ = front(tokenizer)
+    with pytest.raises(InvalidRequest, match="1025 choices were given"):
+        await frontend.score("a", ["x"] * 1025)
+    with pytest.raises(InvalidRequest, match="0 choices were given"):
+        await frontend.score("a", [])
+    await frontend.close()
+
+
 async def test_abort_by_id_ends_an_output_with_that_reason(tokenizer: Tokenizer) -> None:
     frontend, link = front(tokenizer)
     link.go.clear()
@@ -212,7 +230,7 @@ async def test_scores(tokenizer: Tokenizer) -> None:
     assert prefixes == [tokenizer.encode("the ", special=False), [tokenizer.bos_id]]
     with pytest.raises(InvalidRequest, match="'' has no tokens"):
         await frontend.score("the ", ["a", ""])
-    with pytest.raises(InvalidRequest, match="no choices"):
+    with pytest.raises(InvalidRequest, match="0 choices"):
         await frontend.score("the ", [])
 
 

@@ -138,6 +138,16 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     assert drawn.tokens[[0, 2]].tolist() == raw[[0, 2]].argmax(axis=1).tolist()
 
 
+def test_a_row_whose_parameters_leave_nothing_fails_alone() -> None:
+    odd = generation(temperature=1.0)
+    # Past SamplingParams.check on purpose: a bound that was forgotten there must not cost the others their step.
+    odd.params = SamplingParams(repetition_penalty=1e-46, top_k=5, min_p=0.5)
+    odd.seen = dict.fromkeys(range(VOCABULARY.size), 1)
+    drawn = sample(logits(2), plan_of(odd, generation(temperature=0.0)))
+    assert set(drawn.errors) == {0}
+    assert drawn.tokens[1] == logits(2)[1].argmax()
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_a_row_does_not_depend_on_its_batch(data: st.DataObject) -> None:
