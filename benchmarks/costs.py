@@ -34,23 +34,26 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one run. `limit_seconds` needs the machine's limits: bytes and operations a second."""
+    """Of one run. The limits are bytes and operations a second; a multiply-add is two operations."""
 
     prefill_tokens: int  # with perfect reuse
+    prefill_operations: float
+    prefill_bytes: float  # weights, read once a step; a step takes any number of tokens
     decode_tokens: int
     decode_steps: int
-    operations: float  # of prefill, multiplications and additions
     decode_operations: float
-    weight_bytes: float  # read by the decode steps
-    kv_bytes: float  # read by the decode steps, sequence by sequence
+    decode_bytes: float  # weights once a step; KV sequence by sequence
 
-    def limit_seconds(self, bytes_per_second: float, operations_per_second: float) -> float:
-        """Prefill at the matrix rate, then decode at whichever binds. No overlap of the two is assumed."""
-        decode = max(
-            (self.weight_bytes + self.kv_bytes) / bytes_per_second,
-            self.decode_operations / operations_per_second,
-        )
-        return self.operations / operations_per_second + decode
+    def prefill_seconds(self, bytes_per_second: float, operations_per_second: float) -> float:
+        return max(self.prefill_bytes / bytes_per_second, self.prefill_operations / operations_per_second)
+
+    def decode_seconds(self, bytes_per_second: float, operations_per_second: float) -> float:
+        return max(self.decode_bytes / bytes_per_second, self.decode_operations / operations_per_second)
+
+    def seconds(self, bytes_per_second: float, operations_per_second: float) -> float:
+        """The two after each other, each at whichever limit binds it."""
+        limits = (bytes_per_second, operations_per_second)
+        return self.prefill_seconds(*limits) + self.decode_seconds(*limits)
 
 
 def costs(workload: Workload, shape: ModelShape, reused: Reuse) -> Costs:
@@ -66,14 +69,14 @@ def costs(workload: Workload, shape: ModelShape, reused: Reuse) -> Costs:
     steps = workload.decode_steps
     return Costs(
         prefill_tokens=prefill_tokens,
-        decode_tokens=decode_tokens,
-        decode_steps=steps,
-        operations=linear * prefill_tokens
+        prefill_operations=linear * prefill_tokens
         + head * len(outputs)
         + attention * share * sum(prompt * (prompt + 1) / 2 for prompt in prompts),
+        prefill_bytes=float(workload.prefill_steps * shape.weight_bytes),
+        decode_tokens=decode_tokens,
+        decode_steps=steps,
         decode_operations=(linear + head) * decode_tokens + attention * attended,
-        weight_bytes=float(steps * shape.weight_bytes),
-        kv_bytes=float(attended * shape.kv_bytes),
+        decode_bytes=float(steps * shape.weight_bytes + attended * shape.kv_bytes),
     )
 
 

@@ -111,27 +111,25 @@ def figure(value: float) -> str:
 def table(summaries: Sequence[Summary], *, title: str, limits: dict[str, float] | None = None) -> Table:
     """One row a workload and system. `limits`: a workload's best possible headline on this machine."""
     result = Table(title=title, title_justify="left")
-    for column in ("workload", "unit", "system"):
-        result.add_column(column)
-    for column in ("median", "low – high", "runs", "we are faster by", "reused", "reusable", "of the limit"):
-        result.add_column(column, justify="right")
+    for column in ("workload", "system"):
+        result.add_column(column, no_wrap=True)
+    for column in ("median", "low – high", "runs", "first is", "reused / reusable", "of limit"):
+        result.add_column(column, justify="right", no_wrap=True)
     previous = ""
     for line in summaries:
         if previous and line.workload != previous:
             result.add_section()
         best = (limits or {}).get(line.workload)
-        share = "" if best is None else f"{_speed(line) / _speed_of(line.headline, best):.0%}"
+        reached = "?" if line.reached is None else f"{line.reached:.3f}"
         result.add_row(
-            line.workload if line.workload != previous else "",
-            line.headline if line.workload != previous else "",
+            f"{line.workload} ({line.headline})" if line.workload != previous else "",
             line.system,
             figure(line.median),
             f"{figure(line.low)} – {figure(line.high)}",
             f"{line.runs}" + (f" ({line.noisy_runs} noisy)" if line.noisy_runs else ""),
-            "" if line.ratio is None else f"{line.ratio:.2f}×",
-            "unknown" if line.reached is None else f"{line.reached:.3f}",
-            f"{line.ceiling:.3f}",
-            share,
+            "" if line.ratio is None else f"{line.ratio:.2f}× faster",
+            f"{reached} / {line.ceiling:.3f}",
+            "" if best is None else f"{_speed(line) / _speed_of(line.headline, best):.0%}",
         )
         previous = line.workload
     return result

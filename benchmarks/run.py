@@ -36,6 +36,7 @@ from benchmarks.text import load_corpus
 from benchmarks.workloads import BUILDERS, Workload, build
 
 DATA = ROOT.parent / "shared" / "data"
+TABLE_WIDTH = 120  # also where output goes into a log
 
 
 async def compare(
@@ -124,17 +125,16 @@ def _limit_headlines(workloads: Sequence[Workload], work: dict[str, Costs], limi
     for workload in workloads:
         if (cost := work.get(workload.name)) is None:
             continue
-        seconds = cost.limit_seconds(limits.bandwidth, limits.matrix_rate)
-        prefill_seconds = cost.operations / limits.matrix_rate
+        rates = (limits.bandwidth, limits.matrix_rate)
         match workload.headline:
             case "seconds":
-                best[workload.name] = seconds
+                best[workload.name] = cost.seconds(*rates)
             case "first token ms":
-                best[workload.name] = 1e3 * prefill_seconds / len(workload.calls)
+                best[workload.name] = 1e3 * cost.prefill_seconds(*rates) / len(workload.calls)
             case "decode tokens/s":
-                best[workload.name] = cost.decode_tokens / (seconds - prefill_seconds)
+                best[workload.name] = cost.decode_tokens / cost.decode_seconds(*rates)
             case "prefill tokens/s":
-                best[workload.name] = statistics.fmean(workload.prompt_lengths) / prefill_seconds
+                best[workload.name] = statistics.fmean(workload.prompt_lengths) / cost.prefill_seconds(*rates)
     return best
 
 
@@ -175,6 +175,7 @@ def main() -> int:
     arguments = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are ended on the way out
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
     systems = [SYSTEMS[name] for name in arguments.against]
     try:
         for system in systems:

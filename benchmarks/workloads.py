@@ -67,16 +67,20 @@ class Workload:
 
     @property
     def decode_steps(self) -> int:
-        """The fewest steps that can decode the outputs behind their first tokens, which come out of the
-        prefills.
+        """The fewest steps that can decode the outputs behind their first tokens, which come out of prefills."""
+        return self._fewest([call.max_tokens - 1 for call in self.calls])
 
-        The longest chain of calls that need each other, or all decodes shared among the places.
-        """
-        decoded = [call.max_tokens - 1 for call in self.calls]
+    @property
+    def prefill_steps(self) -> int:
+        """The fewest steps that can prefill the prompts, if a step took any number of tokens."""
+        return self._fewest([1] * len(self.calls))
+
+    def _fewest(self, steps: list[int]) -> int:
+        """The longest chain of calls that need each other, or all their steps shared among the places."""
         finished: list[int] = []
-        for call, own in zip(self.calls, decoded, strict=True):
+        for call, own in zip(self.calls, steps, strict=True):
             finished.append(own + max((finished[need] for need in call.needs), default=0))
-        return max(max(finished), -(-sum(decoded) // self.concurrency))
+        return max(max(finished), -(-sum(steps) // self.concurrency))
 
 
 @dataclass

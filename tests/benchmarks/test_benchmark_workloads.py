@@ -100,9 +100,7 @@ def test_workloads_and_seeds_share_nothing_with_each_other() -> None:
     for seed in (1, 2):
         for name in BUILDERS:
             played = play(made(name, seed))
-            assert (
-                max(trie.common_prefix(call.prompt) for call in played) < 8
-            )  # some digits of the serial number
+            assert max(trie.common_prefix(call.prompt) for call in played) < 8  # some digits of the serial number
             for call in played:
                 trie.insert(call.prompt)
 
@@ -177,6 +175,8 @@ def test_decode_steps_follow_the_longest_chain_or_the_places() -> None:
     assert Workload("w", "w", "seconds", calls, concurrency=3).decode_steps == 4 + 6
     assert Workload("w", "w", "seconds", calls, concurrency=1).decode_steps == 4 + 6 + 2
     assert made("chats").decode_steps == 4 * 63
+    assert made("chats").prefill_steps == 4
+    assert made("cached-prefix").prefill_steps == 8
     assert made("trees").decode_steps == 4 * 47
 
 
@@ -193,11 +193,12 @@ def test_costs_of_one_stream_by_hand() -> None:
     workload = Workload("w", "w", "seconds", (Call((tuple(range(10)),), 3),), 1)
     cost = costs(workload, shape, Reuse(prompt_tokens=10, reusable=4, cached=None))
     assert (cost.prefill_tokens, cost.decode_tokens, cost.decode_steps) == (6, 2, 2)
-    assert cost.weight_bytes == 2 * 500
-    assert (
-        cost.kv_bytes == (11 + 12) * 2 * 2 * 2 * 8 * 2
-    )  # keys and values, layers, KV heads, head_dim, bytes
+    kv_bytes = (11 + 12) * 2 * 2 * 2 * 8 * 2  # keys and values, layers, KV heads, head_dim, bytes
+    assert cost.prefill_bytes == 500
+    assert cost.decode_bytes == 2 * 500 + kv_bytes
     attention = 4 * 2 * 4 * 8
-    assert cost.operations == 6 * 2000 + 1 * 200 + attention * 0.6 * 55
+    assert cost.prefill_operations == 6 * 2000 + 1 * 200 + attention * 0.6 * 55
     assert cost.decode_operations == 2 * (2000 + 200) + attention * 23
-    assert cost.limit_seconds(1e3, 1e9) == pytest.approx(cost.operations / 1e9 + (1000 + cost.kv_bytes) / 1e3)
+    assert cost.prefill_seconds(1e3, 1e9) == 0.5  # reading the weights binds
+    assert cost.prefill_seconds(1e9, 1e3) == cost.prefill_operations / 1e3
+    assert cost.seconds(1e3, 1e9) == pytest.approx(0.5 + cost.decode_bytes / 1e3)
