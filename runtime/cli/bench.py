@@ -84,13 +84,13 @@ class Figure:
 
 def workloads(context_length: int) -> list[Workload]:
     """The usual ones, shortened where the model's context is shorter."""
-    long = min(1024, context_length - 64)
-    short_one = min(64, context_length // 4)
+    output = min(33, context_length // 2)
+    long, brief = min(1024, context_length - output), max(1, min(64, context_length // 4))
     return [
-        Workload(f"decode, context {short_one}", 1, short_one, 33),
-        Workload(f"decode, context {long:,}", 1, long, 33),
+        Workload(f"decode, context {brief}", 1, brief, output),
+        Workload(f"decode, context {long:,}", 1, long, output),
         Workload(f"prefill {long:,}", 1, long, 1),
-        Workload(f"32 decodes, context {short_one}", 32, short_one, 33),
+        Workload(f"32 decodes, context {brief}", 32, brief, output),
     ]
 
 

@@ -1,6 +1,7 @@
 """Line charts with logarithmic axes, as SVG and as text for a terminal.
 
-Knows nothing of what they show. Small on purpose: no plotting library is a dependency. Used by charts.py and the commands.
+Knows nothing of what they show. Small on purpose: no plotting library is a dependency. Used by charts.py and the
+commands.
 """
 
 from __future__ import annotations

@@ -72,9 +72,10 @@ def test_a_pool_too_small_for_a_workload_leaves_it_out(tmp_path: Path) -> None:
 
 
 def test_short_models_get_shorter_work() -> None:
-    for context in (128, 512, 2048, 131_072):
+    for context in (8, 128, 512, 2048, 131_072):
         for each in workloads(context):
             assert each.prompt + each.output <= context
+            assert each.prompt > 0
     assert [each.prompt for each in workloads(8192)] == [64, 1024, 1024, 64]
 
 

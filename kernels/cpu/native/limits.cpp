@@ -115,6 +115,10 @@ vf fma(vf a, vf b, vf c) {
   union { vf v; __m256 h[2]; } x{a}, y{b}, z{c};
   for (int i = 0; i < 2; i++) z.h[i] = _mm256_fmadd_ps(x.h[i], y.h[i], z.h[i]);
   return z.v;
+#elif defined(__FP_FAST_FMAF)
+  vf out;
+  for (int i = 0; i < 16; i++) out[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  return out;
 #else
   return a * b + c;
 #endif
