@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.radix_cache.pages import PageId
+from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
 from palmette.runtime.plan import Purpose, SamplePlan, StepPlan
 from palmette.runtime.scheduler.sequence import Generation, Sequence
 
@@ -67,31 +68,29 @@ class StepBatch:
 
 
 class _StepArrays:
+    """Plain lists, made into arrays once: most rows are single tokens, for which numpy costs more than it saves."""
+
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
         self._slots: list[int] = []
         self._starts = [0]
         self._purposes: list[int] = []
-        self._tokens: list[npt.NDArray[np.int32]] = []
-        self._positions: list[npt.NDArray[np.int32]] = []
-        self._write_slots: list[npt.NDArray[np.int32]] = []
+        self._tokens: list[int] = []
+        self._positions: list[int] = []
+        self._write_slots: list[int] = []
         self._logits_at: list[int] = []
 
     def add(self, row: Row) -> int:
         """Index of the row's first token among the step's tokens."""
-        sequence, page_size = row.sequence, self._page_size
+        sequence, page_size, pages = row.sequence, self._page_size, row.sequence.pages
         assert sequence.slot is not None
+        first = self._starts[-1]
         self._slots.append(sequence.slot)
         self._purposes.append(_purpose(sequence))
-        first = self._starts[-1]
         self._starts.append(first + row.end - row.start)
-        count = row.end - row.start
-        self._tokens.append(np.frombuffer(bytes(sequence.tokens[4 * row.start : 4 * row.end]), "<i4", count))
-        positions = np.arange(row.start, row.end, dtype=np.int32)
-        first_page = row.start // page_size
-        pages = np.array(sequence.pages[first_page : (row.end - 1) // page_size + 1], dtype=np.int32)
-        self._positions.append(positions)
-        self._write_slots.append(pages[positions // page_size - first_page] * page_size + positions % page_size)
+        self._tokens += unpack(sequence.tokens[TOKEN_BYTES * row.start : TOKEN_BYTES * row.end])
+        self._positions += range(row.start, row.end)
+        self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(row.start, row.end)]
         return first
 
     def need_logits(self, token: int) -> int:
@@ -108,9 +107,9 @@ class _StepArrays:
             row_slots=_int32(self._slots),
             row_starts=_int32(self._starts),
             row_purposes=_int32(self._purposes),
-            tokens=np.concatenate(self._tokens),
-            positions=np.concatenate(self._positions),
-            write_slots=np.concatenate(self._write_slots),
+            tokens=_int32(self._tokens),
+            positions=_int32(self._positions),
+            write_slots=_int32(self._write_slots),
             logits_at=_int32(self._logits_at),
         )
 
