@@ -19,7 +19,7 @@ def pack(tokens: Iterable[int]) -> bytes:
     return packed.tobytes()
 
 
-def unpack(data: bytes) -> list[int]:
+def unpack(data: bytes | bytearray) -> list[int]:
     """The token ids of int32 little-endian bytes. Raises ValueError where the length is not a multiple of 4."""
     unpacked = array("i")
     unpacked.frombytes(data)

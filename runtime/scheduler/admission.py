@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
-from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.cache import Lease, RadixCache, Tail
 from palmette.radix_cache.key import common_tokens
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.scheduler.batch import StepBatch
@@ -33,7 +33,7 @@ class Admission:
         for candidate, matched in self._queue.in_order(self._matched):
             if self._computed_by_another(candidate, matched, running):
                 continue
-            if not self._take_pages(candidate, len(running), batch):
+            if not self._take_pages(candidate, running, batch):
                 return
             self._queue.admit(candidate)
             yield candidate
@@ -51,19 +51,17 @@ class Admission:
         for other in running:
             if other.namespace != candidate.namespace or other.decoding or other.computed >= other.length:
                 continue
-            common = min(common_tokens(key, other.key(other.length)), candidate.matchable - 1)
-            will_be_inserted = common if other.generation is None else common - common % self._page_size
-            if will_be_inserted > matched:
+            if min(common_tokens(key, other.key(other.length)), candidate.matchable - 1) > matched:
                 return True
         return False
 
-    def _take_pages(self, sequence: Sequence, running: int, batch: StepBatch) -> bool:
+    def _take_pages(self, sequence: Sequence, running: Seq[Sequence], batch: StepBatch) -> bool:
         """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
         cache, page_size = self._cache, self._page_size
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
-        headroom = running
+        headroom = len(running)
         if lease.tail is not None and cache.available() < needed + headroom:
             lease.drop_tail()  # its page may be just the one that is missing
         if cache.available() < needed + headroom:
@@ -71,12 +69,30 @@ class Admission:
             return False
         sequence.lease = lease
         sequence.pages = [*lease.pages, *cache.allocate(needed)]
+        tail = self._running_tail(sequence, lease, running) or lease.tail
         sequence.computed = lease.length
-        if lease.tail is not None:
-            batch.copies.append((lease.tail.page, sequence.pages[len(lease.pages)], lease.tail.slots))
-            sequence.computed += lease.tail.slots
+        if tail is not None:
+            batch.copies.append((tail.page, sequence.pages[len(lease.pages)], tail.slots))
+            sequence.computed += tail.slots
         if sequence.admitted is None:
             sequence.cached_tokens = sequence.computed
             key = sequence.key(sequence.matchable)
             sequence.reusable_tokens = max(sequence.computed, self._oracle.reusable(key, sequence.namespace))
         return True
+
+    def _running_tail(self, sequence: Sequence, lease: Lease, running: Seq[Sequence]) -> Tail | None:
+        """The page in which a running sequence goes on with this one's tokens beyond the tree's best match, if any.
+
+        A running sequence keeps its last page to itself until it ends, so the tree can't offer it. Its committed
+        slots don't change, and the copy is made in this very step, before anything else is written or freed.
+        """
+        best = lease.tail
+        slots = best.slots if best is not None else 0
+        key = sequence.key(sequence.matchable)
+        for other in running:
+            if other.namespace != sequence.namespace or other.computed <= lease.length + slots:
+                continue
+            common = min(common_tokens(key, other.key(other.computed)), sequence.matchable - 1) - lease.length
+            if slots < common <= self._page_size:
+                best, slots = Tail(other.pages[len(lease.pages)], common), common
+        return best

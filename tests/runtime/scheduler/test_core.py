@@ -73,6 +73,18 @@ def test_requests_with_one_prefix_compute_it_once() -> None:
     assert computed <= 40 + 8 * (2 + 2) + 8
 
 
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_siblings_share_the_page_that_the_first_still_writes(page_size: int) -> None:
+    harness = HashHarness(pages=320 // page_size, page_size=page_size, step_tokens=64)
+    prompt = [1 + i % 20 for i in range(27)]
+    requests = [generate(f"r{i}", prompt, max_tokens=6, temperature=1.0, seed=i) for i in range(4)]
+    harness.run(*requests)
+    for request in requests:
+        assert harness.answer(request.id) == alone(request)
+    cached = [harness.replies[request.id][-1].finish.usage.cached_tokens for request in requests]  # type: ignore[union-attr]
+    assert cached == [0, 26, 26, 26]
+
+
 def test_retraction_under_a_small_pool_keeps_every_token() -> None:
     harness = HashHarness(pages=12, page_size=4)
     requests = [generate(f"r{i}", [1 + i, 2, 3], max_tokens=20, ignore_eos=True) for i in range(6)]
