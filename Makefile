@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench peers clean
+.PHONY: help setup demo test test-slow check peers sanitize bench clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,13 @@ check: $(READY)  ## types and style
 	$(BIN)/mypy
 	$(BIN)/ruff check lang runtime radix_cache kernels examples tests benchmarks
 	$(BIN)/ruff format --check lang runtime radix_cache kernels examples tests benchmarks
+
+peers: $(READY)  ## token ids and greedy continuations against llama.cpp (compiles it once, about 18 minutes)
+	$(BIN)/python -c "from benchmarks.peers.llama_cpp import LlamaCppServer; LlamaCppServer().install()"
+	$(BIN)/python -m pytest tests/peers -m peers -s -rs
+
+sanitize: $(READY)  ## the native kernels' tests under the address and undefined-behaviour sanitizers
+	$(BIN)/python -m tests.sanitize
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
 	$(BIN)/python -m benchmarks.run $(ARGS)
