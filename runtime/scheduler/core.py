@@ -219,6 +219,8 @@ class EngineCore:
         sample = scored = 0
         for row in batch.rows:
             sequence = row.sequence
+            assert sequence.lease is not None
+            sequence.lease.drop_tail()  # what this step copied from it has been written
             prefilled = not sequence.decoding
             if prefilled:
                 sequence.computed_tokens += row.end - row.start
@@ -260,8 +262,6 @@ class EngineCore:
     def _insert(self, sequence: Sequence) -> None:
         """Give the tree the whole pages computed so far. Pages that it already had elsewhere take the place of ours."""
         assert sequence.lease is not None
-        if sequence.lease.tail is not None:
-            sequence.lease.drop_tail()  # the step that copied from it has been committed
         key = sequence.key(sequence.computed)
         remaps = self._cache.insert(sequence.lease, key, sequence.pages)
         for remap in remaps:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from engine_harness import Harness, Workload, generate, run_workload, workloads
-from hash_worker import HashWorker
+from engine_harness import Workload, generate, run_workload, workloads
+from hash_harness import SIZE, HashHarness, alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,29 +16,6 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
-from palmette.runtime.vocabulary import Vocabulary
-
-SIZE = 24
-VOCABULARY = Vocabulary(tuple(bytes([97 + i]) if i else b"" for i in range(SIZE)), {0: "<eos>"}, (0,))
-
-
-def make_hash_worker(pages: int, page_size: int, *, slots: int, context: int) -> HashWorker:
-    return HashWorker(pages, page_size, slots=slots, context=context, vocabulary=SIZE)
-
-
-class HashHarness(Harness):
-    worker: HashWorker
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(make_hash_worker, VOCABULARY, **options)
-
-
-def alone(request: Request) -> Any:
-    """The reference: one request at a time in a big pool without a cache, all of its prompt in one chunk."""
-    harness = HashHarness(pages=200, page_size=1, prefix_cache=False, step_tokens=1000)
-    harness.run(request)
-    assert not isinstance(request, Shutdown)
-    return harness.answer(request.id)
 
 
 def test_one_request() -> None:
@@ -222,3 +197,16 @@ def test_any_program_of_requests_equals_one_at_a_time_without_cache(workload: Wo
         assert isinstance(request, Generate | Score)
         if request.id not in aborted:
             assert harness.answer(request.id) == alone(request), request
+
+
+def test_a_retracted_sequence_that_decodes_at_once_gives_its_tail_up() -> None:
+    """All it had computed is found again, the end of it inside a page of its twin: with that page held by the tail
+    the pool is one page short."""
+    harness = HashHarness(pages=4, page_size=8, max_running=2, policy="first_come")
+    twins = [
+        generate(name, [1] * 5, max_tokens=tokens, temperature=0.0, ignore_eos=True)
+        for name, tokens in (("short", 14), ("long", 27))
+    ]
+    harness.run(*twins)
+    assert harness.core.counters().retractions > 0
+    assert [harness.answer(request.id) for request in twins] == [alone(request) for request in twins]
