@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +17,12 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 # The same examples at every run: a red test is red for everybody. Fuzzing at random has its own make targets.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
+
+# `make sanitize` builds the native kernels with other flags.
+if "PALMETTE_TEST_NATIVE_FLAGS" in os.environ:
+    from palmette.kernels.cpu import build
+
+    build.FLAGS = (*build.FLAGS, *os.environ["PALMETTE_TEST_NATIVE_FLAGS"].split())
 
 
 @pytest.fixture(scope="session")
