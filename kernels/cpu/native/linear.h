@@ -83,7 +83,7 @@ template <int R, int C> static void tile_q4(const uint8_t* blocks, int64_t strid
   for (int g = 0; g < groups; g++) {
     for (int c = 0; c < C; c++) {
       const uint8_t* at = blocks + c * stride + g * group_bytes(Q4);
-      if (R == 1) prefetch(at, group_bytes(Q4));
+      prefetch(at, group_bytes(Q4));
       vb w[8];
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) {
@@ -115,7 +115,7 @@ template <int R, int C> static void tile_q8(const uint8_t* blocks, int64_t strid
   for (int g = 0; g < groups; g++) {
     for (int c = 0; c < C; c++) {
       const uint8_t* at = blocks + c * stride + g * group_bytes(Q8);
-      if (R == 1) prefetch(at, group_bytes(Q8));
+      prefetch(at, group_bytes(Q8));
       vb w[8];
 #pragma GCC unroll 8
       for (int j = 0; j < 8; j++) w[j] = load<vb>(at + 64 * j);
