@@ -319,13 +319,16 @@ class RadixCache:
 
     # Quarantine
 
-    def quarantine(self, pages: Iterable[PageId], nodes: Iterable[Node]) -> list[Lease]:
+    def quarantine(self, pages: Iterable[PageId], nodes: Iterable[Node], orphans: Iterable[Lease] = ()) -> list[Lease]:
         """Takes damaged state out of use: drops the subtrees of `nodes`, and never hands out `pages` again.
 
-        Pages of the dropped subtrees are quarantined too, since requests may be reading them. Returns the
-        leases that touched any of it, marked lost: their requests must fail, and `finish` then only frees
-        what is private.
+        Pages of the dropped subtrees are quarantined too, since requests may be reading them. `orphans` are
+        leases that nobody holds any more; they hold nothing from now on. Returns the other leases that touched
+        any of it, marked lost: their requests must fail, and `finish` then only frees what is private.
         """
+        for orphan in orphans:
+            self.leases.discard(orphan)
+            orphan.lost = orphan.released = True
         self.pool.quarantine(pages)
         dropped: set[Node] = set()
         for node in nodes:

@@ -61,7 +61,9 @@ class Harness:
             self.step()
         assert not self.core.has_work, "no progress"
         assert self.cache.leases == set()
-        assert self.cache.cached_pages + self.cache.free_count == self.cache.pages, "a page leaked"
+        assert self.cache.cached_pages + self.cache.free_count + self.cache.quarantined_pages == self.cache.pages, (
+            "a page leaked"
+        )
         assert check_invariants(self.cache, []) == []
 
     def tokens(self, request_id: str) -> list[int]:

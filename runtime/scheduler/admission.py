@@ -5,8 +5,8 @@ Takes leases and pages for those it admits. Called by the core after the running
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Collection, Iterator
+from functools import partial
 
 from palmette.radix_cache.cache import Lease, RadixCache, Tail
 from palmette.radix_cache.key import common_tokens
@@ -25,12 +25,13 @@ class Admission:
         self._queue = queue
         self._page_size = page_size
 
-    def admit(self, running: Seq[Sequence], batch: StepBatch) -> Iterator[Sequence]:
+    def admit(self, running: Collection[Sequence], batch: StepBatch) -> Iterator[Sequence]:
         """The waiting sequences that may start now, best first, each with a lease and the pages for its prompt.
 
         `running` is read anew for each, so the caller must have put the one before there.
         """
-        for candidate, matched in self._queue.in_order(self._matched):
+        for candidate, matched in self._queue.in_order(partial(self._matched, batch)):
+            batch.subject = candidate
             if self._computed_by_another(candidate, matched, running):
                 continue
             if not self._take_pages(candidate, running, batch):
@@ -38,10 +39,11 @@ class Admission:
             self._queue.admit(candidate)
             yield candidate
 
-    def _matched(self, sequence: Sequence) -> int:
+    def _matched(self, batch: StepBatch, sequence: Sequence) -> int:
+        batch.subject = sequence
         return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
 
-    def _computed_by_another(self, candidate: Sequence, matched: int, running: Seq[Sequence]) -> bool:
+    def _computed_by_another(self, candidate: Sequence, matched: int, running: Collection[Sequence]) -> bool:
         """A running prefill will leave more of this prefix in the tree than is there now.
 
         The wait is bounded: a running prefill advances in every step, and one that fails or is retracted no longer
@@ -55,7 +57,7 @@ class Admission:
                 return True
         return False
 
-    def _take_pages(self, sequence: Sequence, running: Seq[Sequence], batch: StepBatch) -> bool:
+    def _take_pages(self, sequence: Sequence, running: Collection[Sequence], batch: StepBatch) -> bool:
         """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
         cache, page_size = self._cache, self._page_size
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
@@ -80,7 +82,7 @@ class Admission:
             sequence.reusable_tokens = max(sequence.computed, self._oracle.reusable(key, sequence.namespace))
         return True
 
-    def _running_tail(self, sequence: Sequence, lease: Lease, running: Seq[Sequence]) -> Tail | None:
+    def _running_tail(self, sequence: Sequence, lease: Lease, running: Collection[Sequence]) -> Tail | None:
         """The page in which a running sequence goes on with this one's tokens beyond the tree's best match, if any.
 
         A running sequence keeps its last page to itself until it ends, so the tree can't offer it. Its committed

@@ -41,13 +41,17 @@ class Row:
 
 @dataclass(slots=True)
 class StepBatch:
-    """What a step will do, while it is being decided. Table writes and copies take effect before the rows."""
+    """What a step will do, while it is being decided. Table writes and copies take effect before the rows.
+
+    `subject`: the sequence that the plan is deciding about; it falls with a fault, as those with rows do.
+    """
 
     step: int
     rows: list[Row] = field(default_factory=list)
     copies: list[tuple[PageId, PageId, int]] = field(default_factory=list)
     table_writes: list[tuple[int, int, PageId]] = field(default_factory=list)
     tokens: int = 0
+    subject: Sequence | None = None
 
     def add(self, row: Row) -> None:
         self.rows.append(row)

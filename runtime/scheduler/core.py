@@ -13,11 +13,10 @@ from typing import Any
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
-from palmette.radix_cache.invariants import Violation, check_invariants
 from palmette.radix_cache.oracle import ReuseOracle
-from palmette.radix_cache.pages import OutOfPages, PageId
+from palmette.radix_cache.pages import OutOfPages
 from palmette.runtime.config import EngineConfig
-from palmette.runtime.errors import Aborted, InternalError, PalmetteError
+from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, NeverFits, PalmetteError
 from palmette.runtime.messages.replies import (
     Counters,
     EngineReady,
@@ -36,9 +35,11 @@ from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Gene
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.plan import StepResult, Worker
 from palmette.runtime.scheduler.admission import Admission
+from palmette.runtime.scheduler.audit import inspect, quarantine
 from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.queue import WaitingQueue
+from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 from palmette.runtime.scheduler.tally import Tally
@@ -67,9 +68,8 @@ class EngineCore:
         self._oracle = ReuseOracle()
         self._queue = WaitingQueue(config.policy)
         self._admission = Admission(cache, self._oracle, self._queue, config.page_size)
-        self._running: list[Sequence] = []  # in order of admission
-        self._free_slots = list(range(config.max_running - 1, -1, -1))
-        self._pending_writes: list[tuple[int, int, PageId]] = []  # table writes that no executed step has carried yet
+        self._running = RunningSet(cache, config.max_running)
+        self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
         self._replies: list[Reply] = []
         self._tally = Tally()
         self._hold_admission = False  # after a retraction, until a running sequence has ended
@@ -83,16 +83,17 @@ class EngineCore:
             try:
                 self._receive(request)
             except PalmetteError as error:
-                self._tally.failed += 1
-                self._replies.append(Failed(_id(request), error.info()))
+                self._fail(_id(request), error)
+            except Exception as fault:
+                log.exception("a %s could not be taken", type(request).__name__)
+                self._fail(_id(request), InternalError(f"The request could not be taken: {_told(fault)}."))
 
     def _receive(self, request: Request) -> None:
         match request:
             case Generate():
-                self._queue.add(self._intake.generate(request))
+                self._enqueue(request.id, [self._intake.generate(request)])
             case Score():
-                for sequence in self._intake.score(request):
-                    self._queue.add(sequence)
+                self._enqueue(request.id, self._intake.score(request))
             case Abort():
                 self._abort(request.id)
             case FlushCache():
@@ -101,8 +102,18 @@ class EngineCore:
                 self._replies.append(TreeDump(request.id, self._page_size, to_message(self._cache)))
             case Shutdown():
                 if not request.drain:
-                    for request_id in {sequence.request_id for sequence in (*self._running, *self._queue)}:
+                    for request_id in list(self._open):
                         self._abort(request_id)
+
+    def _enqueue(self, request_id: str, sequences: list[Sequence]) -> None:
+        if request_id in self._open:
+            raise InvalidRequest(
+                f"A request with id {request_id!r} was open already; both have ended.",
+                hint="Give each request an id of its own.", param="id",
+            )  # fmt: skip
+        self._open[request_id] = sequences
+        for sequence in sequences:
+            self._queue.add(sequence)
 
     @property
     def has_work(self) -> bool:
@@ -112,24 +123,28 @@ class EngineCore:
 
     def step(self) -> list[Reply]:
         """One step. Returns its replies; without work it does nothing."""
-        with self._tally.time("plan"):
-            batch = self._plan()
-        if batch.rows:
-            result = self._execute(batch)
-            if result is not None:
+        batch = StepBatch(self._steps, table_writes=self._running.table_writes)
+        try:
+            with self._tally.time("plan"):
+                self._plan(batch)
+            if batch.rows:
+                result = self._execute(batch)
                 with self._tally.time("commit"):
                     self._commit(batch, result)
+        except Exception as fault:
+            self._contain(batch, fault)
         if self._config.check_invariants:
-            violations = self._violations()
-            assert not violations, "; ".join(map(str, violations))
+            findings = inspect(self._cache, self._running)
+            assert not findings, findings
         replies, self._replies = self._replies, []
         return replies
 
-    def _plan(self) -> StepBatch:
-        batch = StepBatch(self._steps, table_writes=self._pending_writes)
+    def _plan(self, batch: StepBatch) -> None:
         for sequence in [s for s in self._running if s.decoding]:
-            if sequence in self._running and self._grow(sequence):
-                batch.add(Row(sequence, sequence.computed, sequence.length))
+            if sequence in self._running:
+                batch.subject = sequence
+                if self._grow(sequence):
+                    batch.add(Row(sequence, sequence.computed, sequence.length))
         for sequence in self._running:
             if not sequence.decoding and batch.tokens < self._config.step_tokens:
                 self._add_chunk(sequence, batch)
@@ -139,10 +154,10 @@ class EngineCore:
                 self._add_chunk(sequence, batch)
                 if not self._may_admit(batch):
                     break
-        return batch
+        batch.subject = None
 
     def _may_admit(self, batch: StepBatch) -> bool:
-        free = bool(self._queue and self._free_slots) and not self._hold_admission
+        free = bool(self._queue) and not self._running.full and not self._hold_admission
         return free and batch.tokens < self._config.step_tokens
 
     def _add_chunk(self, sequence: Sequence, batch: StepBatch) -> None:
@@ -150,11 +165,9 @@ class EngineCore:
         batch.add(Row(sequence, sequence.computed, end))
 
     def _start(self, sequence: Sequence) -> None:
-        sequence.slot = self._free_slots.pop()
+        self._running.start(sequence)
         if sequence.admitted is None:
             sequence.admitted = time.monotonic()
-        self._write_table(sequence, 0)
-        self._running.append(sequence)
 
     def _grow(self, sequence: Sequence) -> bool:
         """A page for the next position. Where none is to be had the latest admitted sequences are retracted; the
@@ -165,14 +178,13 @@ class EngineCore:
             try:
                 pages = self._cache.allocate(1)
             except OutOfPages:
-                victim = self._running[-1]
+                victim = self._running.latest
                 assert len(self._running) > 1, "one sequence always fits: intake refused what can't"
                 self._retract(victim)
                 if victim is sequence:
                     return False
             else:
-                sequence.pages += pages
-                self._write_table(sequence, len(sequence.pages) - 1)
+                self._running.extend(sequence, pages)
                 return True
 
     def _retract(self, sequence: Sequence) -> None:
@@ -183,39 +195,34 @@ class EngineCore:
         self._hold_admission = True
         self._queue.put_back(sequence)
 
-    def _write_table(self, sequence: Sequence, first: int) -> None:
-        """The worker's block table of `sequence` is to hold its pages from index `first` on."""
-        slot = sequence.slot
-        assert slot is not None
-        pages = sequence.pages
-        self._pending_writes += [(slot, index, pages[index]) for index in range(first, len(pages))]
-
     # --- execute ---
 
-    def _execute(self, batch: StepBatch) -> StepResult | None:
-        """None where the worker failed: the requests of this step are failed, the others go on."""
+    def _execute(self, batch: StepBatch) -> StepResult:
         self._steps += 1
-        try:
-            with self._tally.time("plan"):
-                step_plan, sample_plan = batch.plans(self._page_size)
-            with self._tally.time("execute"):
-                return self._worker.sample(self._worker.forward(step_plan), sample_plan)
-        except Exception as fault:
-            log.exception("step %d failed", batch.step)
-            error = InternalError(
-                f"The step that computed this request failed: {type(fault).__name__}: {fault}.",
-                hint="Other requests go on. Please report it with the engine's log.",
-            )
-            for row in batch.rows:
-                self._fail(row.sequence, error, keep_committed=False)
-            alive = {sequence.slot for sequence in self._running}
-            self._pending_writes = [write for write in self._pending_writes if write[0] in alive]
-            return None
+        with self._tally.time("plan"):
+            step_plan, sample_plan = batch.plans(self._page_size)
+        with self._tally.time("execute"):
+            return self._worker.sample(self._worker.forward(step_plan), sample_plan)
+
+    def _contain(self, batch: StepBatch, fault: Exception) -> None:
+        """A step that broke, wherever: its requests fail, and what they held is free again. The others go on."""
+        log.exception("step %d failed", batch.step)
+        error = InternalError(
+            f"The step that computed this request failed: {_told(fault)}.",
+            hint="Other requests go on. Please report it with the engine's log.",
+        )
+        concerned = [row.sequence for row in batch.rows]
+        if batch.subject is not None:
+            concerned.append(batch.subject)
+        for sequence in concerned:
+            if sequence in self._open.get(sequence.request_id, ()):
+                self._fail(sequence.request_id, error)
+        self.audit()
 
     # --- commit ---
 
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
-        self._pending_writes = []
+        self._running.table_writes.clear()
         sample = scored = 0
         for row in batch.rows:
             sequence = row.sequence
@@ -233,10 +240,10 @@ class EngineCore:
                 continue
             problem = result.sample_errors.get(sample)
             if problem is not None:
-                self._fail(sequence, InternalError(problem), keep_committed=False)
+                self._fail(sequence.request_id, InternalError(problem))
             else:
                 self._take_token(sequence, result, sample)
-                if prefilled and sequence.slot is not None:
+                if prefilled and sequence in self._running:
                     self._insert(sequence)
             sample += 1
         self._tally.steps = self._steps
@@ -265,9 +272,7 @@ class EngineCore:
         key = sequence.key(sequence.computed)
         remaps = self._cache.insert(sequence.lease, key, sequence.pages)
         for remap in remaps:
-            sequence.pages[remap.index] = remap.new_page
-            assert sequence.slot is not None
-            self._pending_writes.append((sequence.slot, remap.index, remap.new_page))
+            self._running.replace(sequence, remap.index, remap.new_page)
         # Table writes go before the rows of the next plan, so a freed page can be handed out in it.
         self._cache.free([remap.old_page for remap in remaps])
         self._oracle.observe(key, sequence.namespace)
@@ -301,9 +306,10 @@ class EngineCore:
         token: int | None = None,
         logprobs: tuple[TokenLogprob, ...] | None = None,
     ) -> None:
-        self._leave(sequence)
         generation = sequence.generation
         assert generation is not None
+        self._leave(sequence)
+        del self._open[sequence.request_id]
         finish = Finish(
             reason=reason,
             usage=self._usage(sequence),
@@ -321,78 +327,84 @@ class EngineCore:
         assert scoring is not None
         sequence.first_token = time.monotonic()
         self._leave(sequence)
+        self._open[group.id].remove(sequence)
         group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)
         group.usages.append(self._usage(sequence))
         if group.done:
+            del self._open[group.id]
             results = tuple(result for result in group.results if result is not None)
-            self._replies.append(Scored(id=group.id, logprobs=results, usage=_sum(group.usages)))
+            self._replies.append(Scored(id=group.id, logprobs=results, usage=group.usage))
 
     def _abort(self, request_id: str) -> None:
         """Ends the request's sequences. An id that is not open was answered already: nothing to do."""
-        found = [s for s in (*self._running, *self._queue) if s.request_id == request_id]
-        for sequence in found:
-            self._tally.aborted += 1
-            if sequence.slot is None:
-                self._queue.remove(sequence)
-            if sequence.group is None:
-                self._finish(sequence, "abort")
-            else:
-                self._leave(sequence)
-        if found and found[0].group is not None:
-            self._replies.append(Failed(request_id, Aborted(f"Request {request_id!r} was aborted.").info()))
-
-    def _fail(self, sequence: Sequence, error: PalmetteError, *, keep_committed: bool) -> None:
-        """Answers the sequence's request with `error`; of a Score request every sequence ends."""
-        if sequence.slot is None:
-            return  # it went with an earlier sequence of its group
-        siblings = [s for s in (*self._running, *self._queue) if s.request_id == sequence.request_id]
-        for each in siblings:
-            if each.slot is None:
-                self._queue.remove(each)
-            self._leave(each, keep_committed=keep_committed)
-        self._tally.failed += 1
-        self._replies.append(Failed(sequence.request_id, error.info()))
-
-    def _leave(self, sequence: Sequence, *, keep_committed: bool = True) -> None:
-        """Out of the running set. Committed KV goes to the tree, the other pages back to the pool."""
-        if sequence.slot is None:
+        sequences = self._open.get(request_id)
+        if sequences is None:
             return
-        assert sequence.lease is not None
+        self._tally.aborted += 1
+        for sequence in sequences:
+            if sequence not in self._running:
+                self._queue.remove(sequence)
+        if sequences[0].group is None:
+            self._finish(sequences[0], "abort")
+            return
+        for sequence in sequences:
+            self._leave(sequence)
+        del self._open[request_id]
+        self._replies.append(Failed(request_id, Aborted(f"Request {request_id!r} was aborted.").info()))
+
+    def _fail(self, request_id: str, error: PalmetteError) -> None:
+        """Answers the request with `error`; what it computed in this step is not kept. Never raises."""
+        for sequence in self._open.pop(request_id, ()):
+            if sequence not in self._running:
+                self._queue.remove(sequence)
+                continue
+            try:
+                self._running.leave(sequence, keep_committed=False)
+            except Exception:
+                log.exception("what request %r held could not be given back", request_id)
+                self._running.forget(sequence)
+            self._hold_admission = False
+        self._tally.failed += 1
+        self._replies.append(Failed(request_id, error.info()))
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Out of the running set, where it is there; committed KV goes to the tree."""
+        if sequence not in self._running:
+            return
         key = sequence.key(sequence.computed)
-        if keep_committed:
-            self._cache.finish(sequence.lease, key, sequence.pages)
-            self._oracle.observe(key, sequence.namespace)
-        else:
-            self._cache.free(sequence.pages[len(sequence.lease.pages) :])
-            sequence.lease.release()
-        self._running.remove(sequence)
-        self._free_slots.append(sequence.slot)
-        self._pending_writes[:] = [write for write in self._pending_writes if write[0] != sequence.slot]
-        sequence.slot, sequence.lease, sequence.pages, sequence.computed = None, None, [], 0
+        self._running.leave(sequence, keep_committed=True)
+        self._oracle.observe(key, sequence.namespace)
         self._hold_admission = False
 
     # --- health ---
 
     def audit(self) -> None:
-        """Checks the tree from scratch; the link calls it now and then while nothing runs.
+        """Checks the tree from scratch: after a fault, and now and then while nothing runs.
 
         What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
         hold them failed. The engine goes on.
         """
-        violations = self._violations()
-        if not violations:
+        findings = inspect(self._cache, self._running)
+        if not findings:
             return
-        for violation in violations:
-            log.error("radix cache: %s", violation)
-        pages = [page for violation in violations for page in violation.pages]
-        lost = set(self._cache.quarantine(pages, [node for violation in violations for node in violation.nodes]))
         error = InternalError("The cached pages of this request were damaged.", hint="Send it again.")
-        for sequence in list(self._running):
-            if sequence.lease in lost:
-                self._fail(sequence, error, keep_committed=False)
+        for sequence in quarantine(findings, self._cache, self._running):
+            if sequence in self._running:
+                self._fail(sequence.request_id, error)
+        self._refuse_what_fits_no_more()
 
-    def _violations(self) -> list[Violation]:
-        return check_invariants(self._cache, [s.pages[len(s.lease.pages) :] for s in self._running if s.lease])
+    def _refuse_what_fits_no_more(self) -> None:
+        """Quarantine has made the pool smaller: what could need all of it would wait, or be retracted, forever."""
+        room = (self._cache.pages - self._cache.quarantined_pages) * self._page_size
+        self._intake.pool_tokens = room
+        for request_id, sequences in list(self._open.items()):
+            longest = max(sequence.longest for sequence in sequences)
+            if longest > room:
+                self._fail(request_id, NeverFits(
+                    f"The request may need {longest} tokens; the KV pool has {room} left, since damaged pages were "
+                    "taken out of use.",
+                    hint="Restart the engine, or send less.",
+                ))  # fmt: skip
 
     # --- figures ---
 
@@ -415,19 +427,9 @@ class EngineCore:
         )
 
 
+def _told(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {fault}"
+
+
 def _id(request: Request) -> str:
     return "" if isinstance(request, Shutdown) else request.id
-
-
-def _sum(usages: list[Usage]) -> Usage:
-    """The usage of a Score request: tokens add up, waits are those of the last to finish."""
-    return Usage(
-        prompt_tokens=sum(usage.prompt_tokens for usage in usages),
-        cached_tokens=sum(usage.cached_tokens for usage in usages),
-        reusable_tokens=sum(usage.reusable_tokens for usage in usages),
-        computed_tokens=sum(usage.computed_tokens for usage in usages),
-        retractions=sum(usage.retractions for usage in usages),
-        queue_seconds=max(usage.queue_seconds for usage in usages),
-        first_token_seconds=max(usage.first_token_seconds for usage in usages),
-        total_seconds=max(usage.total_seconds for usage in usages),
-    )

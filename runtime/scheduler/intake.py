@@ -19,12 +19,15 @@ from palmette.runtime.vocabulary import Vocabulary
 
 
 class Intake:
-    """Checks requests. `context_length` is the model's or the configured one; `pool_tokens` the KV pool's size."""
+    """Checks requests. `context_length` is the model's or the configured one.
+
+    `pool_tokens`: what the KV pool holds; the core lowers it when pages are taken out of use.
+    """
 
     def __init__(self, vocabulary: Vocabulary, *, context_length: int, pool_tokens: int) -> None:
         self._vocabulary = vocabulary
         self._context_length = context_length
-        self._pool_tokens = pool_tokens
+        self.pool_tokens = pool_tokens
         self._arrivals = 0
 
     def generate(self, request: Generate) -> Sequence:
@@ -36,7 +39,7 @@ class Intake:
                 hint="Use stop strings or stop_token_ids.", param="stop_regex",
             )  # fmt: skip
         length = self._check_tokens(request.prompt, "prompt")
-        room = min(self._context_length, self._pool_tokens) - length
+        room = min(self._context_length, self.pool_tokens) - length
         max_tokens = room if params.max_tokens is None else params.max_tokens
         self._check_room(length, max(max_tokens, 1 if params.max_tokens is None else 0), "max_tokens")
         ending = () if params.ignore_eos else self._vocabulary.eos_ids
@@ -113,8 +116,8 @@ class Intake:
                 f"{counted}, but the context has {self._context_length}.",
                 hint=f"Shorten the prompt{' or lower ' + what if more else ''}.", param=what,
             )  # fmt: skip
-        if total > self._pool_tokens:
+        if total > self.pool_tokens:
             raise NeverFits(
-                f"{counted}, but the whole KV pool has {self._pool_tokens} tokens.",
+                f"{counted}, but the whole KV pool has {self.pool_tokens} tokens.",
                 hint="Start the engine with a larger kv_tokens, or send less.", param=what,
             )  # fmt: skip

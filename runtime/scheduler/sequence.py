@@ -61,6 +61,21 @@ class ScoreGroup:
     def done(self) -> bool:
         return all(result is not None for result in self.results)
 
+    @property
+    def usage(self) -> Usage:
+        """Tokens add up, waits are those of the last to finish."""
+        usages = self.usages
+        return Usage(
+            prompt_tokens=sum(usage.prompt_tokens for usage in usages),
+            cached_tokens=sum(usage.cached_tokens for usage in usages),
+            reusable_tokens=sum(usage.reusable_tokens for usage in usages),
+            computed_tokens=sum(usage.computed_tokens for usage in usages),
+            retractions=sum(usage.retractions for usage in usages),
+            queue_seconds=max(usage.queue_seconds for usage in usages),
+            first_token_seconds=max(usage.first_token_seconds for usage in usages),
+            total_seconds=max(usage.total_seconds for usage in usages),
+        )
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
@@ -92,6 +107,11 @@ class Sequence:
     @property
     def length(self) -> int:
         return len(self.tokens) // TOKEN_BYTES
+
+    @property
+    def longest(self) -> int:
+        """Tokens that it may come to have."""
+        return self.prompt_length + (self.generation.max_tokens if self.generation is not None else 0)
 
     @property
     def decoding(self) -> bool:
