@@ -24,6 +24,13 @@ class Expr:
     def __radd__(self, other: object) -> ExprList:
         return ExprList((*parts_of(other), *parts_of(self)))
 
+    def __format__(self, spec: str) -> str:
+        """In a formatted string an expression would silently become its name."""
+        raise InvalidRequest(
+            f"{self!s:.80} can't be put into a formatted string.",
+            hint='Join it with +: "…" + gen(...) instead of f"…{gen(...)}".',
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TextNode(Expr):
@@ -83,6 +90,9 @@ class ExprList(Expr):
     def __iter__(self) -> Iterator[Expr]:
         return iter(self.items)
 
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.items))
+
 
 def parts_of(value: object) -> tuple[Expr, ...]:
     """The flat sequence that `value` stands for. Raises InvalidRequest for what can't be appended."""
@@ -93,6 +103,6 @@ def parts_of(value: object) -> tuple[Expr, ...]:
     if isinstance(value, Expr):
         return (value,)
     raise InvalidRequest(
-        f"{value!r} (a {type(value).__name__}) can't be appended to a program's state.",
+        f"{value!r} (of type {type(value).__name__}) can't be appended to a program's state.",
         hint="Append a string, or an expression such as gen(...); turn values into text with str().",
     )

@@ -134,4 +134,8 @@ def turn(role: str, expr: object) -> ExprList:
 
 def _check_name(name: object) -> None:
     if name is not None and (not isinstance(name, str) or not name):
-        raise InvalidRequest(f"name={name!r} is not a non-empty string.", param="name")
+        raise InvalidRequest(
+            f"name={name!r} is not a non-empty string.",
+            hint="The first argument is the variable's name; give the others by theirs, as in max_tokens=32.",
+            param="name",
+        )

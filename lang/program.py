@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import functools
 import inspect
 import os
@@ -180,15 +181,28 @@ class Program:
         try:
             self._signature.bind(None, *args, **own)
         except TypeError as error:
-            raise TypeError(f"{self.name}: {error}") from None
+            raise TypeError(f"{self.name}: {error}{self._advice(args, own)}") from None
         return _Call(args, own, resolve_backend(backend), sampling, namespace)
+
+    def _advice(self, args: tuple[Any, ...], own: dict[str, Any]) -> str:
+        """What may have been meant by arguments that don't fit."""
+        if any(isinstance(value, ProgramState) for value in (*args, *own.values())):
+            return ". A program makes its own state; what takes this one is a plain function, without @function."
+        known = sorted({*self.arg_names, *self._sampling_names, *_RUN_OPTIONS})
+        for name in own:
+            if name not in known and (near := difflib.get_close_matches(name, known, n=1)):
+                return f". Did you mean {near[0]!r} by {name!r}?"
+        return ""
 
     def _calls(
         self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str
     ) -> list[_Call]:
         unknown = sorted(set(kwargs) - self._sampling_names)
         if unknown:
-            raise TypeError(f"run_batch() got an unexpected keyword argument {unknown[0]!r}")
+            given = {name: kwargs[name] for name in unknown}
+            raise TypeError(
+                f"run_batch() got an unexpected keyword argument {unknown[0]!r}{self._advice((), given)}"
+            )
         backend = resolve_backend(backend)
         calls = []
         for index, item in enumerate(batch):

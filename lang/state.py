@@ -354,10 +354,10 @@ class ProgramState:
     def _check_role(self, item: RoleBegin | RoleEnd, where: Location) -> None:
         opens = isinstance(item, RoleBegin)
         if opens and self._role is not None:
-            problem = f"a {item.role} turn begins inside a {self._role} turn."
+            problem = f"this {item.role} turn begins inside the {self._role} turn before it."
         elif not opens and self._role != item.role:
-            inside = f"inside a {self._role} turn" if self._role else "outside any turn"
-            problem = f"a {item.role} turn ends {inside}."
+            inside = f"inside the {self._role} turn before it" if self._role else "outside any turn"
+            problem = f"this {item.role} turn ends {inside}."
         else:
             self._role = item.role if opens else None
             return

@@ -184,7 +184,7 @@ def test_roles_that_do_not_fit() -> None:
     def unopened(s):
         s += sgl.user_end()
 
-    with pytest.raises(ProgramError, match="assistant turn begins inside a user turn"):
+    with pytest.raises(ProgramError, match="this assistant turn begins inside the user turn"):
         function(nested).run()
     with pytest.raises(ProgramError, match="user turn ends outside any turn"):
         function(unopened).run()
@@ -350,3 +350,28 @@ def test_waiting_on_the_loop_itself_is_refused() -> None:
 
     with pytest.raises(InvalidRequest, match=r"await s\.aget"):
         program.run()
+
+
+def test_an_expression_in_a_formatted_string_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"gen\('x'\) can't be put into a formatted string"):
+        f"Answer: {gen('x')}"
+    with pytest.raises(InvalidRequest, match=r"assistant_begin\(\) \+ gen\('x'\) \+ assistant_end\(\)"):
+        f"Answer: {sgl.assistant(gen('x'))}"
+
+
+def test_arguments_that_do_not_fit_come_with_advice() -> None:
+    @function
+    def program(s, question):
+        s += question
+
+    backend = sgl.ScriptedBackend(["x"])
+    with pytest.raises(TypeError, match="Did you mean 'max_new_tokens' by 'max_new_token'"):
+        program.run("hello", max_new_token=4, backend=backend)
+    with pytest.raises(TypeError, match="Did you mean 'num_threads' by 'num_thread'"):
+        program.run_batch([{"question": "hello"}], num_thread=4, backend=backend)
+    with pytest.raises(TypeError, match="Did you mean 'question' by 'quest'"):
+        program.run(quest="hello", backend=backend)
+    with pytest.raises(TypeError, match="without @function"):
+        function(lambda s: program(s, "hello")).run(backend=backend)
+    with pytest.raises(InvalidRequest, match="The first argument is the variable's name"):
+        select(["a", "b"])
