@@ -99,6 +99,7 @@ def run(
     import runpy
 
     from palmette.lang.default import set_default_backend
+    from palmette.lang.errors import ProgramError  # has its line already
 
     with _backend(url, api_key, given, quiet=False) as backend:
         set_default_backend(backend)
@@ -106,11 +107,15 @@ def run(
         sys.path.insert(0, str(file.resolve().parent))
         try:
             runpy.run_path(str(file), run_name="__main__")
-        except (PalmetteError, KeyboardInterrupt, SystemExit):
+        except (ProgramError, KeyboardInterrupt, SystemExit):
             raise
+        except PalmetteError as error:
+            if _is_of_the_engine_start(error):  # this command's options, not the program's line
+                raise
+            raise typer.Exit(report(f"{_last_line_of(error, file)}{error}")) from None
         except Exception as error:
             where = _last_line_of(error, file)
-            hint = "" if settings.debug else " `palmette --debug run …` shows the traceback."
+            hint = "" if settings.debug else "\n`palmette --debug run …` shows the traceback."
             raise typer.Exit(report(f"{where}{type(error).__name__}: {error}{hint}")) from None
 
 
@@ -267,17 +272,24 @@ def _banner(serving: Serving, api_key: str | None) -> None:
         '    -H "Content-Type: application/json" \\\n'
         '    -d \'{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 32}\'\n'
     )
-    console.print("  Ctrl-C stops it.\n")
+    console.print("  Ctrl-C stops it once what runs has ended, within 30 s; a second one at once.\n")
 
 
 def _last_line_of(error: Exception, file: Path) -> str:
-    """`file:line: ` of the program's own innermost line, where the error came through the program."""
+    """`file:line: ` of the program's own innermost line, where the error came through the program or is its syntax."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}: "
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
         if os.path.abspath(frame.filename) == str(file.resolve())
     ]
     return f"{file}:{lines[-1]}: " if lines else f"{file}: "
+
+
+def _is_of_the_engine_start(error: Exception) -> bool:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code is _start_engine.__code__ for frame in frames)
 
 
 @contextmanager

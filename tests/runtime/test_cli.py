@@ -143,6 +143,15 @@ def test_run_says_where_a_program_failed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"{file}:3: ZeroDivisionError: division by zero" in done.stderr
     assert "Traceback" not in done.stderr
+    file.write_text("import palmette as sgl\nsgl.gen('x', temperature=-1)\n")
+    done = palmette("run", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{file}:2: temperature=-1 is not" in done.stderr
+    file.write_text("x = 1\nprint((x)\n")
+    assert f"{file}:2: SyntaxError: '(' was never closed" in palmette("run", str(file)).stderr
+    file.write_text(PROGRAM)
+    refused = palmette("run", "-m", "tiny", "--threads", "0", str(file), "hello")
+    assert (refused.returncode, refused.stderr) == (2, "palmette: threads=0 is not a whole number of 1 or more.\n")
     file.write_text("import sys\nsys.exit(7)\n")
     assert palmette("run", str(file)).returncode == 7
     file.write_text(PROGRAM.replace("max_tokens=4", "max_tokens=100000"))
