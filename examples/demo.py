@@ -7,6 +7,7 @@ python examples/demo.py
 
 from __future__ import annotations
 
+import textwrap
 import time
 
 START = time.monotonic()
@@ -18,7 +19,6 @@ from few_shot_select import MESSAGES, classify
 from multi_turn_chat import TURNS, chat
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from tree_of_thought import QUESTIONS, solve
@@ -29,7 +29,8 @@ from palmette.radix_cache.dump import draw
 from palmette.runtime.cli.models import fetch_model
 from palmette.runtime.config import DEFAULT_MODEL
 
-WIDTH = 100
+terminal = Console(highlight=False)
+WIDTH = min(100, terminal.width) if terminal.is_terminal else 100
 console = Console(width=WIDTH, highlight=False)
 
 
@@ -65,7 +66,7 @@ def timed(name: str, program: Callable[[], list[sgl.ProgramState]]) -> tuple[Par
 
 def counted(program: sgl.Program, items: list[dict], label: str, **options) -> list[sgl.ProgramState]:
     """A batch with a progress bar."""
-    columns = (TextColumn("{task.description:34}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:34}"), BarColumn(WIDTH - 60), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         states = program.run_batch(items, generator_style=True, **options)
         return list(progress.track(states, total=len(items), description=label))
@@ -76,7 +77,7 @@ def run_few_shot() -> Part:
     part, states = timed("few-shot batch", lambda: counted(classify, items, "Sorting messages"))
     right = sum(state["topic"] == topic for state, (_, topic) in zip(states, MESSAGES, strict=True))
     for state, (message, _) in list(zip(states, MESSAGES, strict=True))[:3]:
-        console.print(f"  {message[:72]:74}[bold]{state['topic']}[/bold]")
+        console.print(f"  {message[: WIDTH - 28]:{WIDTH - 26}}[bold]{state['topic']}[/bold]")
     console.print(
         f"  … {right} of {len(MESSAGES)} messages are sorted right (this is a model of 135 M parameters).\n"
     )
@@ -104,7 +105,8 @@ def run_chat() -> Part:
         for number, turn in enumerate(TURNS):
             console.print(f"  [bold]> {turn}[/bold]")
             reply = "".join(state.text_iter(f"reply{number}"))
-            console.print(Padding(reply.replace("\n", " "), (0, 0, 0, 4)), markup=False)
+            lines = textwrap.fill(reply, WIDTH, initial_indent="    ", subsequent_indent="    ")
+            console.print(lines, markup=False, soft_wrap=True)
         return [state]
 
     console.print("Chatting")
@@ -115,9 +117,16 @@ def run_chat() -> Part:
 
 def show(parts: list[Part]) -> None:
     caption = "in tokens; share: what was reused, of what an unlimited cache could have reused"
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table = Table(
+        box=SIMPLE_HEAD,
+        collapse_padding=True,
+        show_edge=False,
+        pad_edge=False,
+        caption=caption,
+        caption_justify="left",
+    )
     table.add_column("program", no_wrap=True)
-    for column in ("calls", "prompt", "computed", "reused", "share", "output", "out/s", "seconds"):
+    for column in ("calls", "prompt", "computed", "reused", "share", "output", "out/s", "time"):
         table.add_column(column, justify="right", no_wrap=True)
     total = Part(
         "all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts)
@@ -134,7 +143,7 @@ def show(parts: list[Part]) -> None:
             f"{used.reuse:.1%}",
             f"{used.completion_tokens:,}",
             rate,
-            f"{part.seconds:.1f}",
+            f"{part.seconds:.1f} s",
         )
     console.print(table)
 

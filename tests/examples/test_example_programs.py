@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import palmette as sgl
 from palmette.lang import default
@@ -83,9 +84,14 @@ def test_multi_turn_chat_reuses_every_turn(tiny: sgl.Engine) -> None:
     assert usage.reuse == 1.0
 
 
-def test_the_demo_shows_its_programs_and_the_tree(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_demo_shows_its_programs_and_the_tree(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import demo
 
+    monkeypatch.setattr(demo, "WIDTH", width)
+    monkeypatch.setattr(demo, "console", Console(width=width, highlight=False))
     demo.main("tiny")
     shown = capsys.readouterr().out
     for text in (
@@ -97,7 +103,11 @@ def test_the_demo_shows_its_programs_and_the_tree(capsys: pytest.CaptureFixture[
         "share",
     ):
         assert text in shown
-    assert max(len(line) for line in shown.splitlines()) <= 110
+    lines = shown.splitlines()
+    table = next(number for number, line in enumerate(lines) if line.startswith("program  "))
+    assert lines[table].split()[-2:] == ["out/s", "time"], "no heading is cut"
+    assert max(len(line) for line in lines[table:]) <= width
+    assert max(len(line) for line in lines) <= 110
 
 
 def test_examples_are_short() -> None:
