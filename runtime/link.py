@@ -55,6 +55,10 @@ class EngineCore(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    def upkeep(self) -> None:
+        """A moment in which nothing runs, at most one a heartbeat."""
+        ...
+
     def counters(self) -> Counters: ...
 
 
@@ -163,6 +167,8 @@ class LocalLink:
                 now = time.monotonic()
                 if now >= next_beat:
                     next_beat = now + HEARTBEAT_SECONDS
+                    if not self._core.has_work:
+                        self._core.upkeep()
                     replies = [*replies, Heartbeat(self._core.counters())]
                 if replies:
                     self._call(self._arrive, replies)

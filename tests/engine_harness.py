@@ -52,7 +52,16 @@ class Harness:
         for reply in self.core.step():
             self.replies[getattr(reply, "id", "")].append(reply)
 
-    def run(self, *requests: Request, limit: int = 3000) -> None:
+    def run(self, *requests: Request) -> None:
+        """Submits and steps until nothing is left to do; then nothing may be held."""
+        self.run_steps(*requests)
+        assert self.cache.leases == set()
+        assert self.cache.cached_pages + self.cache.free_count + self.cache.quarantined_pages == self.cache.pages, (
+            "a page leaked"
+        )
+        assert check_invariants(self.cache, []) == []
+
+    def run_steps(self, *requests: Request, limit: int = 3000) -> None:
         for request in requests:
             self.core.submit(request)
         for _ in range(limit):
@@ -60,11 +69,6 @@ class Harness:
                 break
             self.step()
         assert not self.core.has_work, "no progress"
-        assert self.cache.leases == set()
-        assert self.cache.cached_pages + self.cache.free_count + self.cache.quarantined_pages == self.cache.pages, (
-            "a page leaked"
-        )
-        assert check_invariants(self.cache, []) == []
 
     def tokens(self, request_id: str) -> list[int]:
         return [t for r in self.replies[request_id] if isinstance(r, Generated) for t in unpack(r.tokens)]

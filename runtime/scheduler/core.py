@@ -45,6 +45,8 @@ from palmette.runtime.scheduler.stops import Stop
 from palmette.runtime.scheduler.tally import Tally
 from palmette.runtime.vocabulary import Vocabulary
 
+AUDIT_SECONDS = 30.0  # at least, between the audits of an engine that nothing is wrong with
+
 log = logging.getLogger(__name__)
 
 
@@ -74,6 +76,8 @@ class EngineCore:
         self._tally = Tally()
         self._hold_admission = False  # after a retraction, until a running sequence has ended
         self._steps = 0
+        self._audited_step = 0
+        self._next_audit = 0.0
 
     # --- receive ---
 
@@ -378,8 +382,15 @@ class EngineCore:
 
     # --- health ---
 
+    def upkeep(self) -> None:
+        """The links call it now and then while nothing runs: an audit, where steps were made since the last one."""
+        now = time.monotonic()
+        if self._steps != self._audited_step and now >= self._next_audit:
+            self._audited_step, self._next_audit = self._steps, now + AUDIT_SECONDS
+            self.audit()
+
     def audit(self) -> None:
-        """Checks the tree from scratch: after a fault, and now and then while nothing runs.
+        """Checks the tree from scratch: after a fault, and while nothing runs.
 
         What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
         hold them failed. The engine goes on.

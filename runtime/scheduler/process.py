@@ -1,6 +1,6 @@
 """The engine process: a ZeroMQ loop around the scheduler, and the watch that ends it with its front.
 
-Started by launch in a process of its own. Knows sockets and the core's four calls, not what they do.
+Started by launch in a process of its own. Knows sockets and the core's calls, not what they do.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Core(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+
+    def upkeep(self) -> None: ...
 
     def counters(self) -> Counters: ...
 
@@ -106,6 +108,8 @@ def serve_core(core: Core, sockets: EngineSockets) -> None:
         now = time.monotonic()
         if now >= next_beat:
             next_beat = now + HEARTBEAT_SECONDS
+            if not core.has_work:
+                core.upkeep()
             replies = [*replies, Heartbeat(core.counters())]
         if replies:
             sockets.send(replies)

@@ -24,13 +24,17 @@ READY = EngineReady(
 
 
 class EchoCore:
-    """Answers each FlushCache in the next step; a Generate is never answered; `fault` breaks a step."""
+    """Answers each FlushCache in the next step; a Generate is never answered; `fault` breaks a step.
+
+    Its counters tell how often it was let rest.
+    """
 
     ready = READY
 
     def __init__(self) -> None:
         self.waiting: list[Request] = []
         self.fault = threading.Event()
+        self.rests = 0
 
     def submit(self, request: Request) -> None:
         if isinstance(request, FlushCache):
@@ -46,8 +50,12 @@ class EchoCore:
         done, self.waiting = self.waiting, []
         return [Flushed(request.id, 1) for request in done if isinstance(request, FlushCache)]
 
+    def upkeep(self) -> None:
+        assert not self.has_work
+        self.rests += 1
+
     def counters(self) -> Counters:
-        return Counters(steps=5)
+        return Counters(steps=5, quarantined_pages=self.rests)
 
 
 class Inbox:
@@ -127,8 +135,15 @@ async def test_ready_then_answers_then_heartbeats(linked: tuple[EngineLink, Inbo
         await inbox.until(answer_to(str(index)))
     assert sum(isinstance(reply, Flushed) for reply in inbox.replies) == 20
     beat = await inbox.until(lambda reply: isinstance(reply, Heartbeat))
-    assert beat == Heartbeat(Counters(steps=5))
+    assert isinstance(beat, Heartbeat)
+    assert beat.counters.steps == 5
     assert inbox.threads == {threading.get_ident()}
+
+
+async def test_an_idle_engine_is_let_rest_before_a_heartbeat(linked: tuple[EngineLink, Inbox, EchoCore]) -> None:
+    _, inbox, core = linked
+    await inbox.until(lambda reply: isinstance(reply, Heartbeat) and reply.counters.quarantined_pages > 0)
+    assert core.rests <= 3, "once a heartbeat, not once a turn of the loop"
 
 
 async def test_closing_answers_what_is_open(linked: tuple[EngineLink, Inbox, EchoCore]) -> None:

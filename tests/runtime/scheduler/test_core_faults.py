@@ -13,6 +13,7 @@ from palmette.radix_cache.cache import Lease
 from palmette.runtime.messages.replies import Failed
 from palmette.runtime.messages.requests import FlushCache, Generate, Score
 from palmette.runtime.messages.tokens import pack
+from palmette.runtime.scheduler.core import AUDIT_SECONDS
 
 STEM = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 MAX_RUNNING = 2
@@ -130,6 +131,26 @@ def test_an_audit_takes_a_leaked_page_out_of_use_and_refuses_what_fits_no_more()
     harness.run(generate("late", [1] * 10, max_tokens=6))
     assert (harness.answer("waits"), harness.answer("late")) == ("NeverFits", "NeverFits")
     assert harness.answer("small") == alone(small)
+
+
+def test_upkeep_audits_after_steps_only_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    harness = HashHarness(check_invariants=False)
+    harness.cache.allocate(1)  # nobody's
+
+    def quarantined() -> int:
+        harness.core.upkeep()
+        return harness.core.counters().quarantined_pages
+
+    assert quarantined() == 0, "nothing was computed"
+    harness.run_steps(generate("a", [1, 2], max_tokens=2))
+    assert quarantined() == 1
+    harness.cache.allocate(1)
+    harness.run_steps(generate("b", [1, 2], max_tokens=2))
+    assert quarantined() == 1, "the last audit was just now"
+    now[0] += AUDIT_SECONDS
+    assert quarantined() == 2
 
 
 def test_an_audit_fails_who_holds_a_page_that_is_also_free() -> None:
