@@ -133,6 +133,7 @@ class Frontend:
     def engine_lost(self, status: Literal["restarting", "failed"], detail: str) -> None:
         """Whoever watches the engine says that it is gone; the next EngineReady ends that."""
         self._trouble = (status, detail)
+        self.counters = Counters()  # what the lost engine ran, held and quarantined went with it
         hint = "Try again in a moment." if status == "restarting" else "Start the server again; its log says why."
         self._calls.absence = EngineDied(detail, hint=hint)
         self.metrics.engine_restarts.inc()

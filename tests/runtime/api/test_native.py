@@ -138,6 +138,25 @@ def test_probes_and_metrics(http: httpx.Client, server: LiveServer) -> None:
         server.soon(lambda: link.start(link._deliver))
 
 
+def test_quarantined_pages_are_degraded_health_until_the_engine_is_another(
+    http: httpx.Client, server: LiveServer
+) -> None:
+    link = server.frontend.scripted  # type: ignore[attr-defined]
+    server.soon(lambda: link.beat(Counters(quarantined_pages=2, running=1)))
+    health = http.get("/health")
+    assert health.status_code == 200, "it serves"
+    assert health.json()["status"] == "degraded"
+    assert "2 pages are quarantined" in health.json()["detail"]
+    assert http.get("/ready").json()["ready"] is True
+    server.soon(lambda: server.frontend.engine_lost("restarting", "It ended."))
+    try:
+        lost = http.get("/health").json()
+        assert (lost["status"], lost["detail"], lost["running"]) == ("restarting", "It ended.", 0)
+    finally:
+        server.soon(lambda: link.start(link._deliver))
+    assert http.get("/health").json()["status"] == "ok"
+
+
 def test_no_traceback_leaves_the_server(
     http: httpx.Client, server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
