@@ -129,6 +129,26 @@ def test_long_contexts_with_eviction_and_retraction(numerics: Numerics, page_siz
     assert harness.core.counters().evicted_pages > 0
 
 
+@pytest.mark.parametrize("numerics", NUMERICS, ids=lambda n: f"{n.kernels}-{n.dtype}")
+@pytest.mark.parametrize("page_size", [1, 16, 64])
+def test_rows_that_share_a_long_prefix_decode_together(numerics: Numerics, page_size: int) -> None:
+    """Shared KV beyond two attention splits is read once for several rows (cascade); some leave the prefix early."""
+    stem = [1 + (11 * i) % 290 for i in range(580)]
+    lengths = [580, 580, 300, 580, 530, 260, 580, 40]
+    requests = [
+        generate(
+            f"r{i}", [*stem[:length], 5 + i], max_tokens=9, temperature=1.0, seed=i, logprobs=True, ignore_eos=True
+        )
+        for i, length in enumerate(lengths)
+    ]
+    harness = ModelHarness(
+        numerics, 2, pages=4000 // page_size, page_size=page_size, context=700, step_tokens=200, max_running=8
+    )
+    harness.run(*requests)
+    for request in requests:
+        assert harness.answer(request.id) == alone(request, numerics, context=700), request.id
+
+
 class BatchDependent(PortableKernels):
     """A linear layer that is right, and quick for one row, but whose bits depend on how many rows there are."""
 

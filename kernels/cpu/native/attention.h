@@ -74,9 +74,9 @@ template <class E> void write_value(E* values, const PageShape& shape, int64_t p
 
 // What a tile carries along a split, and what it is folded into. Values in the lane order of Element.
 struct State {
-  float most[TILE];
-  float total[TILE];
-  float* value;  // [TILE][padded_dim]
+  float* most;   // [rows]
+  float* total;  // [rows]
+  float* value;  // [rows][padded_dim]
 };
 
 template <class E> struct View {
@@ -177,7 +177,7 @@ static void block_values(const View<E>& kv, int begin, int count, const float* w
 
 // One split [begin, …) of a tile of M rows, from fresh; row r sees positions up to positions[r].
 template <class E, int M>
-static void attend_split(const View<E>& kv, int begin, const int32_t* positions, const float* q, State& state, E* scratch) {
+static void attend_split(const View<E>& kv, int begin, const int32_t* positions, const float* q, const State& state, E* scratch) {
   const int dims = kv.shape.padded_dim;
   const float minus_infinity = -std::numeric_limits<float>::infinity();
   alignas(64) float scores[M * BLOCK];
@@ -233,7 +233,7 @@ static void attend_split(const View<E>& kv, int begin, const int32_t* positions,
 }
 
 // into = into ⊕ next, row by row; `into` is the fold of the splits before. A row that saw nothing of `next` stays.
-static inline void fold(State& into, const State& next, int rows, int dims) {
+static inline void fold(const State& into, const State& next, int rows, int dims) {
   for (int r = 0; r < rows; r++) {
     if (next.total[r] == 0.0f) continue;
     const float most = std::max(into.most[r], next.most[r]);
@@ -246,6 +246,12 @@ static inline void fold(State& into, const State& next, int rows, int dims) {
     for (int d = 0; d < dims; d += LANES)
       store(a + d, load<vf>(a + d) * splat(f[0]) + load<vf>(b + d) * splat(f[1]));
   }
+}
+
+// Row `from` of one state into row `to` of another.
+static inline void copy_row(const State& into, int to, const State& state, int from, int dims) {
+  into.most[to] = state.most[from], into.total[to] = state.total[from];
+  std::memcpy(into.value + to * dims, state.value + from * dims, sizeof(float) * dims);
 }
 
 // Row `r` of a finished state → head_dim floats in dim order.
@@ -261,7 +267,7 @@ template <class E> static void finish(const State& state, int r, const PageShape
 }
 
 template <class E>
-static void attend_split(int rows, const View<E>& kv, int begin, const int32_t* positions, const float* q, State& state, E* scratch) {
+static void attend_split(int rows, const View<E>& kv, int begin, const int32_t* positions, const float* q, const State& state, E* scratch) {
   switch (rows) {
 #define PALMETTE_ROWS(M) \
   case M: return attend_split<E, M>(kv, begin, positions, q, state, scratch);

@@ -27,8 +27,8 @@ template <class V> PALMETTE_INLINE V load(const void* from) {
 }
 template <class V> PALMETTE_INLINE void store(void* to, V value) { std::memcpy(to, &value, sizeof value); }
 
-PALMETTE_INLINE vf splat(float x) { return vf{} + x; }
-PALMETTE_INLINE vi splat(int32_t x) { return vi{} + x; }
+PALMETTE_INLINE vf splat(float x) { return vf{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+PALMETTE_INLINE vi splat(int32_t x) { return vi{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 PALMETTE_INLINE vf to_float(vi x) { return __builtin_convertvector(x, vf); }
 // Sixteen halves. Compilers turn the generic conversion into sixteen scalar ones, so the instruction is named.
 PALMETTE_INLINE vf from_half(const void* from) {
@@ -86,20 +86,26 @@ PALMETTE_INLINE vi dot4(vi acc, vb weights, const int8_t* x) {
 #endif
 }
 
+// The lanes of x moved down by 8, 4, 2, 1: what the trees below add.
+template <int HALF> PALMETTE_INLINE vf upper(vf x) {
+  constexpr auto at = [](int i) { return (i + HALF) % LANES; };
+  return __builtin_shufflevector(x, x, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9), at(10), at(11),
+                                 at(12), at(13), at(14), at(15));
+}
 // The sum and the maximum over the lanes, by halves: a fixed tree.
 PALMETTE_INLINE float sum_lanes(vf x) {
-  float lane[LANES];
-  store(lane, x);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lane[i] = lane[i] + lane[i + half];
-  return lane[0];
+  x = x + upper<8>(x);
+  x = x + upper<4>(x);
+  x = x + upper<2>(x);
+  x = x + upper<1>(x);
+  return x[0];
 }
 PALMETTE_INLINE float max_lanes(vf x) {
-  float lane[LANES];
-  store(lane, x);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
-  return lane[0];
+  x = max(x, upper<8>(x));
+  x = max(x, upper<4>(x));
+  x = max(x, upper<2>(x));
+  x = max(x, upper<1>(x));
+  return x[0];
 }
 
 // Round to the nearest integer, ties to even; |x| < 2^22.

@@ -8,6 +8,7 @@
 #include "linear.h"
 #include "simd.h"
 #include "team.h"
+#include "tiles.h"
 
 namespace palmette {
 
@@ -44,13 +45,6 @@ struct Step {
   float* out;  // [logits][vocabulary]
 };
 
-// A part of a step's attention, for one KV head: `rows` query rows (token × head of the group) from `first` on, over the
-// splits from `split` on: all of them, or one whose state is folded later.
-struct Tile {
-  int32_t row, first, rows, split;
-  int32_t partial;  // index of the state to leave, or -1: fold and finish
-};
-
 template <class T> struct Buffer {
   T* data = nullptr;
   size_t size = 0;
@@ -68,6 +62,7 @@ template <class T> struct Buffer {
 constexpr int FEW = 4;        // rows that every thread prepares for itself: cheaper than waiting for each other
 constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of TILE_ROWS
 constexpr int PHASES_A_LAYER = 11;
+constexpr int MOST_HEAD_DIM = 256;
 
 struct Prepared {
   Buffer<int8_t> q;
@@ -127,11 +122,11 @@ class Engine {
   void forward(const Step& step);
 
  private:
-  void plan_tiles(const Step& step);
   template <class F> Rows prepare(int thread, int& phase, int count, int width, int32_t format, const float* norm_weight, F&& source);
   template <class F> void each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
   template <class E> void attend(const Step& step, int layer, int thread, int piece);
-  template <class E> void fold_row(const Step& step, int piece);
+  template <class E> void fold_states(const Step& step, int piece);
+  State kept(int state, int head, int dims) const;
   template <class E> void layers(const Step& step, int thread, int& phase);
   void run(const Step& step, int thread);
 
@@ -141,9 +136,7 @@ class Engine {
   std::vector<Buffer<float>> scratch_;
   Prepared shared_;
   Buffer<float> x_, q_, mixed_, mid_, last_, states_;
-  std::vector<Tile> tiles_;
-  std::vector<std::pair<int, int>> folds_;  // (first tile, tiles) of rows whose splits were computed apart
-  int state_count_ = 0;
+  TilePlan plan_;
 };
 
 // Rows in the form that a product of `format` takes: source(row) → its floats, normed where a weight is given.
@@ -194,83 +187,56 @@ void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x,
   });
 }
 
-void Engine::plan_tiles(const Step& step) {
-  tiles_.clear(), folds_.clear();
-  state_count_ = 0;
+// Where a state of a KV head lies: maxima, sums and values of the group's heads.
+State Engine::kept(int state, int head, int dims) const {
   const int share = m_.heads / m_.kv_heads;
-  for (int row = 0; row < step.rows; row++) {
-    const int begin = step.row_starts[row], end = step.row_starts[row + 1];
-    const int total = (end - begin) * share;
-    const int splits = step.positions[end - 1] / SPLIT + 1;
-    if (total <= TILE && splits > 1) {
-      folds_.emplace_back(int(tiles_.size()), splits);
-      for (int split = 0; split < splits; split++) tiles_.push_back(Tile{row, 0, total, split, state_count_++});
-    } else {
-      for (int first = 0; first < total; first += TILE)
-        tiles_.push_back(Tile{row, first, std::min(TILE, total - first), 0, -1});
-    }
-  }
+  float* at = states_.data + (int64_t(state) * m_.kv_heads + head) * share * (dims + 2);
+  return State{at, at + share, at + 2 * share};
 }
 
 template <class E> void Engine::attend(const Step& step, int layer, int thread, int piece) {
-  const Tile& tile = tiles_[piece / m_.kv_heads];
-  const int head = piece % m_.kv_heads, share = m_.heads / m_.kv_heads;
+  const Tile& tile = plan_.tiles[piece / m_.kv_heads];
+  const int head = piece % m_.kv_heads, share = m_.heads / m_.kv_heads, rows = tile.tokens * tile.heads;
   const PageShape shape(step.page_size, m_.kv_heads, m_.head_dim);
   const View<E> kv{static_cast<const E*>(step.keys[layer]), static_cast<const E*>(step.values[layer]),
                    step.tables + int64_t(tile.row) * step.table_stride, shape, head};
-  const int dims = shape.padded_dim, begin = step.row_starts[tile.row];
-  alignas(64) float q[TILE * 512];
+  const int dims = shape.padded_dim;
+  const auto at = [&](int r) {  // row r of the tile among the step's (token, head) rows
+    return int64_t(tile.token[r / tile.heads]) * m_.heads + head * share + tile.head + r % tile.heads;
+  };
+  alignas(64) float q[TILE * MOST_HEAD_DIM];
   int32_t positions[TILE];
   int last = 0;
-  for (int r = 0; r < tile.rows; r++) {
-    const int token = begin + (tile.first + r) / share, of_head = head * share + (tile.first + r) % share;
-    std::memcpy(q + r * m_.head_dim, q_.data + (int64_t(token) * m_.heads + of_head) * m_.head_dim, sizeof(float) * m_.head_dim);
-    positions[r] = step.positions[token];
+  for (int r = 0; r < rows; r++) {
+    std::memcpy(q + r * m_.head_dim, q_.data + at(r) * m_.head_dim, sizeof(float) * m_.head_dim);
+    positions[r] = step.positions[tile.token[r / tile.heads]];
     last = std::max(last, positions[r]);
   }
-  float* memory = scratch_[thread].need(size_t(2 * TILE * dims + BLOCK * m_.head_dim));
-  E* keys = reinterpret_cast<E*>(memory + 2 * TILE * dims);
-  if (tile.partial >= 0) {
-    float* kept = states_.data + (int64_t(tile.partial) * m_.kv_heads + head) * TILE * (dims + 2);
-    State state;
-    state.value = kept + 2 * TILE;
-    attend_split<E>(tile.rows, kv, tile.split * SPLIT, positions, q, state, keys);
-    std::memcpy(kept, state.most, sizeof state.most);
-    std::memcpy(kept + TILE, state.total, sizeof state.total);
+  float* memory = scratch_[thread].need(size_t(2) * TILE * (dims + 2) + size_t(BLOCK) * m_.head_dim);
+  const auto state_at = [&](float* from) { return State{from, from + TILE, from + 2 * TILE}; };
+  State state = state_at(memory), next = state_at(memory + TILE * (dims + 2));
+  E* keys = reinterpret_cast<E*>(memory + 2 * TILE * (dims + 2));
+  attend_split<E>(rows, kv, std::max(tile.split, 0) * SPLIT, positions, q, state, keys);
+  if (tile.split != Tile::ALL) {
+    for (int r = 0; r < rows; r++) copy_row(kept(tile.state[r / tile.heads], head, dims), r % tile.heads, state, r, dims);
     return;
   }
-  State state, next;
-  state.value = memory, next.value = memory + TILE * dims;
-  attend_split<E>(tile.rows, kv, 0, positions, q, state, keys);
   for (int split = 1; split * SPLIT <= last; split++) {
-    attend_split<E>(tile.rows, kv, split * SPLIT, positions, q, next, keys);
-    fold(state, next, tile.rows, dims);
+    attend_split<E>(rows, kv, split * SPLIT, positions, q, next, keys);
+    fold(state, next, rows, dims);
   }
-  for (int r = 0; r < tile.rows; r++) {
-    const int token = begin + (tile.first + r) / share, of_head = head * share + (tile.first + r) % share;
-    finish<E>(state, r, shape, mixed_.data + (int64_t(token) * m_.heads + of_head) * m_.head_dim);
-  }
+  for (int r = 0; r < rows; r++) finish<E>(state, r, shape, mixed_.data + at(r) * m_.head_dim);
 }
 
-template <class E> void Engine::fold_row(const Step& step, int piece) {
-  const auto [first, splits] = folds_[piece / m_.kv_heads];
+template <class E> void Engine::fold_states(const Step& step, int piece) {
+  const Fold& folded = plan_.folds[piece / m_.kv_heads];
   const int head = piece % m_.kv_heads, share = m_.heads / m_.kv_heads;
   const PageShape shape(step.page_size, m_.kv_heads, m_.head_dim);
-  const auto kept = [&](int split) {
-    float* at = states_.data + (int64_t(tiles_[first + split].partial) * m_.kv_heads + head) * TILE * (shape.padded_dim + 2);
-    State state;
-    std::memcpy(state.most, at, sizeof state.most);
-    std::memcpy(state.total, at + TILE, sizeof state.total);
-    state.value = at + 2 * TILE;
-    return state;
-  };
-  const Tile& tile = tiles_[first];
-  State state = kept(0);
-  for (int split = 1; split < splits; split++) fold(state, kept(split), tile.rows, shape.padded_dim);
-  for (int r = 0; r < tile.rows; r++) {
-    const int token = step.row_starts[tile.row] + r / share, of_head = head * share + r % share;
-    finish<E>(state, r, shape, mixed_.data + (int64_t(token) * m_.heads + of_head) * m_.head_dim);
-  }
+  State state = kept(folded.first, head, shape.padded_dim);
+  for (int split = 1; split < folded.splits; split++)
+    fold(state, kept(folded.first + split, head, shape.padded_dim), share, shape.padded_dim);
+  for (int r = 0; r < share; r++)
+    finish<E>(state, r, shape, mixed_.data + (int64_t(folded.token) * m_.heads + head * share + r) * m_.head_dim);
 }
 
 template <class E> void Engine::layers(const Step& step, int thread, int& phase) {
@@ -313,8 +279,8 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
         }
       }
     });
-    team_.run(phase++, int(tiles_.size()) * m_.kv_heads, [&](int piece) { attend<E>(step, index, thread, piece); });
-    team_.run(phase++, int(folds_.size()) * m_.kv_heads, [&](int piece) { fold_row<E>(step, piece); });
+    team_.run(phase++, int(plan_.tiles.size()) * m_.kv_heads, [&](int piece) { attend<E>(step, index, thread, piece); });
+    team_.run(phase++, int(plan_.folds.size()) * m_.kv_heads, [&](int piece) { fold_states<E>(step, piece); });
     rows = prepare(thread, phase, tokens, wide, layer.out.format, nullptr, [&](int row) { return mixed_.data + int64_t(row) * wide; });
     each_product(phase, layer.out, 2, rows, tokens, add_to_x);
     rows = prepare(thread, phase, tokens, hidden, layer.gate_up.format, layer.mlp_norm, x_row);
@@ -352,8 +318,8 @@ void Engine::forward(const Step& step) {
   x_.need(tokens * m_.hidden), q_.need(tokens * m_.heads * m_.head_dim), mixed_.need(tokens * m_.heads * m_.head_dim);
   mid_.need(tokens * m_.inner);
   shared_.rows(step.tokens, std::max({m_.hidden, m_.inner, m_.heads * m_.head_dim}));
-  plan_tiles(step);
-  states_.need(size_t(state_count_) * m_.kv_heads * TILE * (PageShape(step.page_size, m_.kv_heads, m_.head_dim).padded_dim + 2));
+  plan_.make(step.rows, step.row_starts, step.positions, step.tables, step.table_stride, step.page_size, m_.heads / m_.kv_heads);
+  states_.need(size_t(plan_.states) * m_.heads * (PageShape(step.page_size, m_.kv_heads, m_.head_dim).padded_dim + 2));
   const std::function<void(int)> work = [&](int thread) { run(step, thread); };
   team_.start(m_.layers * PHASES_A_LAYER + 8, work);
 }
