@@ -165,7 +165,7 @@ def main(model: str = DEFAULT_MODEL) -> None:
         tree = draw(dump.nodes, dump.page_size, frontend.text_of_packed, width=WIDTH, max_lines=28)
         console.print("\n" + tree, markup=False, soft_wrap=True)
         console.print(
-            "\nNext: `palmette chat`, `palmette serve`, or write a program of your own (docs and README show how)."
+            "\nNext: `palmette chat`, `palmette serve`, or write a program of your own: docs/language.md shows how."
         )
 
 

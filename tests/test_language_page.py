@@ -1,0 +1,56 @@
+"""The blocks of the page on the language, run in order, on the tiny model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live_server import LiveServer
+
+import palmette as sgl
+from palmette.lang import default
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import EngineConfig
+from palmette.runtime.engine import build_core, build_frontend
+from palmette.runtime.frontend import Frontend
+from palmette.runtime.link import LocalLink
+
+
+def _frontend() -> Frontend:
+    config = EngineConfig(model="tiny", kv_tokens=16384, threads=1)
+    return build_frontend(config, resolve("tiny"), LocalLink(build_core(config, resolve("tiny"))))
+
+
+@pytest.fixture
+def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    started: list[sgl.Runtime] = []
+
+    def start(model: str) -> sgl.Runtime:
+        assert model == "smollm2-135m"
+        started.append(sgl.Runtime(model="tiny", kv_tokens=16384, threads=1))
+        return started[-1]
+
+    real = sgl.Runtime
+    monkeypatch.setattr(sgl, "Runtime", lambda **options: real(**options) if len(options) > 1 else start(**options))
+    yield
+    default._default.clear()
+    for runtime in started:
+        runtime.shutdown()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("over_http", [False, True])
+def test_every_block_runs(over_http: bool, root: Path, runtimes: None, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (root / "docs" / "language.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 7
+    names: dict[str, object] = {"__name__": "page"}
+    with LiveServer(_frontend) as server:
+        for block in blocks:
+            if "RuntimeEndpoint" in block and not over_http:
+                continue
+            exec(compile(block.replace("http://127.0.0.1:30000", server.url), "docs/language.md", "exec"), names)
+        assert isinstance(names["state"], sgl.ProgramState)
+        assert len(names["state"]["idea"]) == 3
+    assert "Answer in one sentence." in capsys.readouterr().out
