@@ -15,6 +15,8 @@ help:  ## the targets
 setup: $(READY)  ## a virtual environment with everything that demo and tests need
 
 $(READY): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+		"Palmette needs Python 3.11 or newer, and $(PYTHON) isn't. Name another: make demo PYTHON=python3.12"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip --upgrade
 	@echo "Installing Palmette and its dependencies into $(VENV) (once; torch is the large one) …"
