@@ -7,6 +7,7 @@ python examples/demo.py
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import time
 
@@ -170,4 +171,7 @@ def main(model: str = DEFAULT_MODEL) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

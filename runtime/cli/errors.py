@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -40,8 +41,13 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: stop quietly
+            _write_no_more()  # nobody reads: stop quietly
             raise typer.Exit(FAILED) from None
+        except OSError as error:  # a full disk, a file that may not be read
+            if error.errno == errno.ENOSPC:
+                _write_no_more()
+            where = f"{error.filename}: " if error.filename is not None else ""
+            raise typer.Exit(report(f"{where}{error.strerror or error}.")) from None
         except PalmetteError as error:
             raise typer.Exit(report(str(error), _code(error))) from None
 
@@ -54,6 +60,11 @@ def report(message: str, code: int = FAILED) -> int:
         traceback.print_exc()
     typer.secho(f"palmette: {message}", err=True, fg=typer.colors.RED if sys.stderr.isatty() else None)
     return code
+
+
+def _write_no_more() -> None:
+    """What is still buffered would fail once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _code(error: PalmetteError) -> int:

@@ -116,6 +116,16 @@ def test_debug_shows_the_traceback() -> None:
     assert "Traceback" in invoke("--debug", "generate", "x", "-m", "nope").stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_paragraph() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "generate", "x", "-m", "tiny", "-n", "4"],
+            stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), timeout=60,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "palmette: No space left on device.\n")
+
+
 PROGRAM = """
 import sys
 import palmette as sgl
