@@ -17,7 +17,9 @@ def common_tokens(part: bytes, key: bytes, at: int = 0) -> int:
     """
     if key.startswith(part, at):
         return len(part) // TOKEN_BYTES
-    low, high = 0, min(len(part), len(key) - at) // TOKEN_BYTES  # low tokens agree, more than high can't
+    if part[:TOKEN_BYTES] != key[at : at + TOKEN_BYTES]:
+        return 0
+    low, high = 1, min(len(part), len(key) - at) // TOKEN_BYTES  # low tokens agree, more than high can't
     while low < high:
         middle = (low + high + 1) // 2
         start = low * TOKEN_BYTES

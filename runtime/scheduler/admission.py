@@ -5,7 +5,7 @@ Takes leases and pages for those it admits. Called by the core after the running
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from palmette.radix_cache.cache import Lease, RadixCache, Tail
@@ -17,43 +17,66 @@ from palmette.runtime.scheduler.sequence import Sequence
 
 
 class Admission:
-    """`headroom`: pages left free for each running sequence's growth when another is admitted."""
+    """For each running sequence a page is left free for its growth when another is admitted."""
 
     def __init__(self, cache: RadixCache, oracle: ReuseOracle, queue: WaitingQueue, page_size: int) -> None:
         self._cache = cache
         self._oracle = oracle
         self._queue = queue
         self._page_size = page_size
+        self._refused: tuple[int, int] | None = None  # changes of the queue, and room, when pages were last missing
 
     def admit(self, running: Collection[Sequence], batch: StepBatch) -> Iterator[Sequence]:
         """The waiting sequences that may start now, best first, each with a lease and the pages for its prompt.
 
         `running` is read anew for each, so the caller must have put the one before there.
         """
+        if running and self._is_refused_still(running):
+            return
+        prefilling = [other for other in running if not other.decoding]
+        waits = False
         for candidate, matched in self._queue.in_order(partial(self._matched, batch)):
             batch.subject = candidate
-            if self._computed_by_another(candidate, matched, running):
+            if self._computed_by_another(candidate, matched, prefilling):
+                waits = True
                 continue
             if not self._take_pages(candidate, running, batch):
+                self._refused = None if waits else (self._queue.changes, self._room(running))
                 return
             self._queue.admit(candidate)
             yield candidate
+            prefilling.append(candidate)
+
+    def _room(self, running: Collection[Sequence]) -> int:
+        """Pages that may be given to a sequence that starts now."""
+        return self._cache.available() - len(running)
+
+    def _is_refused_still(self, running: Collection[Sequence]) -> bool:
+        """Nobody came or went since the best candidate found no pages, and there are no more of them: looking at
+        all that wait would find the same."""
+        if self._refused is None:
+            return False
+        changes, room = self._refused
+        return changes == self._queue.changes and self._room(running) <= room
 
     def _matched(self, batch: StepBatch, sequence: Sequence) -> int:
         batch.subject = sequence
         return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
 
-    def _computed_by_another(self, candidate: Sequence, matched: int, running: Collection[Sequence]) -> bool:
+    def _computed_by_another(self, candidate: Sequence, matched: int, prefilling: Iterable[Sequence]) -> bool:
         """A running prefill will leave more of this prefix in the tree than is there now.
 
         The wait is bounded: a running prefill advances in every step, and one that fails or is retracted no longer
         runs, so the candidate computes the prefix itself.
         """
-        key = candidate.key(candidate.matchable)
-        for other in running:
-            if other.namespace != candidate.namespace or other.decoding or other.computed >= other.length:
-                continue
-            if min(common_tokens(key, other.key(other.length)), candidate.matchable - 1) > matched:
+        if not self._cache.enabled:
+            return False
+        next_page = (matched // self._page_size + 1) * self._page_size
+        for other in prefilling:
+            # A score leaves its last page when it ends, which is soon; a generation whole pages only.
+            more = matched + 1 if other.generation is None else next_page
+            shares = other.namespace == candidate.namespace and more < candidate.matchable
+            if shares and other.tokens.startswith(candidate.key(more)):
                 return True
         return False
 
@@ -63,10 +86,9 @@ class Admission:
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
-        headroom = len(running)
-        if lease.tail is not None and cache.available() < needed + headroom:
+        if lease.tail is not None and self._room(running) < needed:
             lease.drop_tail()  # its page may be just the one that is missing
-        if cache.available() < needed + headroom:
+        if self._room(running) < needed:
             lease.release()
             return False
         sequence.lease = lease
@@ -90,11 +112,18 @@ class Admission:
         """
         best = lease.tail
         slots = best.slots if best is not None else 0
-        key = sequence.key(sequence.matchable)
+        if not self._cache.enabled:
+            return best
+        whole = len(lease.pages)
+        most = min(self._page_size, sequence.matchable - 1 - lease.length)
+        wanted = sequence.slice(lease.length, lease.length + most)
         for other in running:
-            if other.namespace != sequence.namespace or other.computed <= lease.length + slots:
+            # A page is in one place of the tree, so whoever shares the last of the lease's pages shares all of them.
+            if other.computed <= lease.length + slots or other.namespace != sequence.namespace:
                 continue
-            common = min(common_tokens(key, other.key(other.computed)), sequence.matchable - 1) - lease.length
-            if slots < common <= self._page_size:
-                best, slots = Tail(other.pages[len(lease.pages)], common), common
+            if whole and other.pages[whole - 1] != lease.pages[-1]:
+                continue
+            common = common_tokens(wanted, other.slice(lease.length, min(other.computed, lease.length + most)))
+            if common > slots:
+                best, slots = Tail(other.pages[whole], common), common
         return best

@@ -24,6 +24,7 @@ class WaitingQueue:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._waiting: dict[int, deque[Sequence]] = {}  # by priority; none is empty
+        self.changes = 0  # arrivals and departures so far
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -33,13 +34,16 @@ class WaitingQueue:
         return chain.from_iterable(self._waiting[priority] for priority in sorted(self._waiting, reverse=True))
 
     def add(self, sequence: Sequence) -> None:
+        self.changes += 1
         self._waiting.setdefault(sequence.priority, deque()).append(sequence)
 
     def put_back(self, sequence: Sequence) -> None:
         """A retracted sequence: it was admitted before all that wait, and goes before them again."""
+        self.changes += 1
         self._waiting.setdefault(sequence.priority, deque()).appendleft(sequence)
 
     def remove(self, sequence: Sequence) -> None:
+        self.changes += 1
         waiting = self._waiting[sequence.priority]
         waiting.remove(sequence)
         if not waiting:

@@ -127,7 +127,11 @@ class Sequence:
 
     def key(self, length: int) -> bytes:
         """The first `length` tokens, packed."""
-        return bytes(memoryview(self.tokens)[: length * TOKEN_BYTES])
+        return self.slice(0, length)
+
+    def slice(self, start: int, end: int) -> bytes:
+        """Tokens [start, end), packed."""
+        return bytes(memoryview(self.tokens)[start * TOKEN_BYTES : end * TOKEN_BYTES])
 
     def token(self, position: int) -> int:
         start = position * TOKEN_BYTES

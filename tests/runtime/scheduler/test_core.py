@@ -210,3 +210,33 @@ def test_a_retracted_sequence_that_decodes_at_once_gives_its_tail_up() -> None:
     harness.run(*twins)
     assert harness.core.counters().retractions > 0
     assert [harness.answer(request.id) for request in twins] == [alone(request) for request in twins]
+
+
+def test_without_a_cache_siblings_neither_share_nor_wait() -> None:
+    harness = HashHarness(prefix_cache=False, step_tokens=64)
+    harness.run(*[generate(name, [1, 2, 3, 4, 5, 6], max_tokens=2 + 3 * index) for index, name in enumerate("abc")],
+                generate("d", [1, 2, 3, 4, 5, 6], max_tokens=2))  # fmt: skip
+    assert [harness.replies[name][-1].finish.usage.cached_tokens for name in "abcd"] == [0] * 4  # type: ignore[union-attr]
+    assert len(harness.worker.steps[0].row_slots) == 4
+
+
+def test_while_pages_are_missing_those_that_wait_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue is looked at when somebody came or went, not in every step."""
+    harness = HashHarness(pages=12, page_size=4)
+    peeks: list[str] = []
+    peek = harness.cache.peek
+    monkeypatch.setattr(harness.cache, "peek", lambda key, namespace: peeks.append(namespace) or peek(key, namespace))
+    looked = []
+    requests = [generate(f"r{i}", [1 + i % 20] * 16, max_tokens=10, ignore_eos=True) for i in range(30)]
+    for request in requests:
+        harness.core.submit(request)
+    while harness.core.has_work:
+        before, was = len(peeks), harness.core.counters()
+        harness.step()
+        now = harness.core.counters()
+        if was.waiting == now.waiting and was.finished == now.finished and now.waiting:
+            looked.append(len(peeks) - before)
+    assert len(looked) > 50
+    assert sum(count > 0 for count in looked) < len(looked) / 2
+    harness.run(generate("late", [1] * 16, max_tokens=10))
+    assert [harness.answer(request.id) for request in requests[:3]] == [alone(request) for request in requests[:3]]
