@@ -190,7 +190,7 @@ class Program:
             return ". A program makes its own state; what takes this one is a plain function, without @function."
         known = sorted({*self.arg_names, *self._sampling_names, *_RUN_OPTIONS})
         for name in own:
-            if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.75)):
+            if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
                 return f". Did you mean {near[0]!r} by {name!r}?"
         return ""
 

@@ -369,9 +369,9 @@ def test_arguments_that_do_not_fit_come_with_advice() -> None:
         program.run("hello", max_new_token=4, backend=backend)
     with pytest.raises(TypeError, match="Did you mean 'num_threads' by 'num_thread'"):
         program.run_batch([{"question": "hello"}], num_thread=4, backend=backend)
-    with pytest.raises(TypeError, match="Did you mean 'question' by 'quest'"):
-        program.run(quest="hello", backend=backend)
-    with pytest.raises(TypeError, match="'use_thread'$"):
+    with pytest.raises(TypeError, match="Did you mean 'question' by 'questoin'"):
+        program.run(questoin="hello", backend=backend)
+    with pytest.raises(TypeError, match=r"'use_thread'$"):
         program.run("hello", use_thread=True, backend=backend)
     with pytest.raises(TypeError, match="without @function"):
         function(lambda s: program(s, "hello")).run(backend=backend)
