@@ -6,6 +6,7 @@ Used by cli.py. Knows the language's backends, not how an engine is made.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +16,7 @@ from typing import Any
 from palmette.lang.backends.base import Backend, BackendBranch
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.loop import run_on
-from palmette.runtime.errors import BranchLost, PalmetteError
+from palmette.runtime.errors import BranchLost, EngineDied, PalmetteError
 from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.sampling import SamplingParams
 
@@ -78,7 +79,8 @@ class Conversation:
         branch, self._branch = self._branch, None
         self._pending.clear()
         if branch is not None:
-            run_on(self._backend.loop, branch.close())
+            with contextlib.suppress(EngineDied):  # its server has gone, and the branch with it
+                run_on(self._backend.loop, branch.close())
 
     def _reply(self, parts: list[Part], params: SamplingParams) -> bool:
         self._answered = False

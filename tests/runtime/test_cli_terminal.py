@@ -13,7 +13,7 @@ import pytest
 
 import palmette as sgl
 from palmette.runtime.cli.terminal import Conversation, EngineOnDemand
-from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.errors import EngineDied, InvalidRequest
 from palmette.runtime.messages.sampling import SamplingParams
 
 PARAMS = SamplingParams(max_tokens=64)
@@ -71,6 +71,17 @@ def test_a_failed_turn_leaves_the_conversation_usable() -> None:
         assert conversation.ask("good", PARAMS)
     assert "".join(shown) == "ok"
     assert said(backend) == [b"<user>good</user><assistant>ok"]
+
+
+def test_a_conversation_ends_quietly_when_its_server_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone(branch: object) -> None:
+        raise EngineDied("The server did not answer.")
+
+    with Conversation(sgl.ScriptedBackend(["Hi.", "Hi again."]), lambda text: None) as conversation:
+        assert conversation.ask("Hello", PARAMS)
+        monkeypatch.setattr(type(conversation._branch), "close", gone)
+        conversation.reset()
+        assert conversation.ask("Hello", PARAMS)
 
 
 def test_the_engine_starts_at_its_first_use_only() -> None:
