@@ -94,7 +94,11 @@ class TreeDump(msgspec.Struct, frozen=True, tag=True):
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Totals since start, and gauges at this moment. The front process exports them as metrics."""
+    """Totals since start, and gauges at this moment. The front process exports them as metrics.
+
+    `finished`, `failed` and `aborted` count requests by their answer. `running` and `waiting` count sequences (a Score
+    has one a continuation), tokens are those of every sequence that ran and has ended, however.
+    """
 
     steps: int = 0
     running: int = 0

@@ -8,6 +8,7 @@ link's matter. Knows nothing of text, HTTP or torch.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import Any
 
@@ -91,6 +92,7 @@ class EngineCore:
             except Exception as fault:
                 log.exception("a %s could not be taken", type(request).__name__)
                 self._fail(_id(request), InternalError(f"The request could not be taken: {_told(fault)}."))
+                self.audit()
 
     def _receive(self, request: Request) -> None:
         match request:
@@ -229,37 +231,47 @@ class EngineCore:
         self._running.table_writes.clear()
         sample = scored = 0
         for row in batch.rows:
-            sequence = row.sequence
-            assert sequence.lease is not None
-            sequence.lease.drop_tail()  # what this step copied from it has been written
-            prefilled = not sequence.decoding
-            if prefilled:
-                sequence.computed_tokens += row.end - row.start
-            sequence.computed = row.end
-            for position in row.scored:
-                self._take_score(sequence, position, result, scored)
-                scored += 1
-            if not row.samples:
-                self._after_chunk(sequence)
-                continue
-            problem = result.sample_errors.get(sample)
-            if problem is not None:
-                self._fail(sequence.request_id, InternalError(problem))
-            else:
-                self._take_token(sequence, result, sample)
-                if prefilled and sequence in self._running:
-                    self._insert(sequence)
-            sample += 1
+            scores, samples = len(row.scored), row.samples
+            if row.sequence in self._running:  # else it fell with another row of its request
+                self._commit_row(row, result, sample, scored)
+            sample += samples
+            scored += scores
         self._tally.steps = self._steps
 
-    def _take_score(self, sequence: Sequence, position: int, result: StepResult, index: int) -> None:
-        scoring = sequence.scoring
-        assert scoring is not None
-        logprob = TokenLogprob(
-            sequence.token(position), float(result.scored_logprobs[index]), result.scored_top.at(index)
-        )
-        scoring.results.append(logprob)
-        scoring.next = position + 1
+    def _commit_row(self, row: Row, result: StepResult, sample: int, scored: int) -> None:
+        """`sample`, `scored`: where the row's results begin."""
+        sequence, samples = row.sequence, row.samples
+        assert sequence.lease is not None
+        sequence.lease.drop_tail()  # what this step copied from it has been written
+        prefilled = not sequence.decoding
+        if prefilled:
+            sequence.computed_tokens += row.end - row.start
+        sequence.computed = row.end
+        problem = self._take_scores(row, result, scored)
+        if problem is None and samples:
+            problem = result.sample_errors.get(sample)
+        if problem is not None:
+            self._fail(sequence.request_id, InternalError(problem))
+        elif not samples:
+            self._after_chunk(sequence)
+        else:
+            self._take_token(sequence, result, sample)
+            if prefilled and sequence in self._running:
+                self._insert(sequence)
+
+    def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
+        """Why there are none, where that is so."""
+        for index, position in enumerate(row.scored, first):
+            scoring, logprob = row.sequence.scoring, float(result.scored_logprobs[index])
+            assert scoring is not None
+            if not math.isfinite(logprob):
+                return (
+                    f"The model's log-probability of the token at position {position} is {logprob}, no finite number."
+                )
+            entry = TokenLogprob(row.sequence.token(position), logprob, result.scored_top.at(index))
+            scoring.results.append(entry)
+            scoring.next = position + 1
+        return None
 
     def _after_chunk(self, sequence: Sequence) -> None:
         """A chunk that did not sample: more to come, a score that is complete, or a prompt without output."""
@@ -314,6 +326,10 @@ class EngineCore:
         assert generation is not None
         self._leave(sequence)
         del self._open[sequence.request_id]
+        if reason == "abort":
+            self._tally.aborted += 1
+        else:
+            self._tally.finished += 1
         finish = Finish(
             reason=reason,
             usage=self._usage(sequence),
@@ -335,6 +351,7 @@ class EngineCore:
         group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)
         group.usages.append(self._usage(sequence))
         if group.done:
+            self._tally.finished += 1
             del self._open[group.id]
             results = tuple(result for result in group.results if result is not None)
             self._replies.append(Scored(id=group.id, logprobs=results, usage=group.usage))
@@ -344,21 +361,17 @@ class EngineCore:
         sequences = self._open.get(request_id)
         if sequences is None:
             return
-        self._tally.aborted += 1
-        for sequence in sequences:
-            if sequence not in self._running:
-                self._queue.remove(sequence)
-        if sequences[0].group is None:
-            self._finish(sequences[0], "abort")
+        if sequences[0].group is not None:
+            self._fail(request_id, Aborted(f"Request {request_id!r} was aborted."))
             return
-        for sequence in sequences:
-            self._leave(sequence)
-        del self._open[request_id]
-        self._replies.append(Failed(request_id, Aborted(f"Request {request_id!r} was aborted.").info()))
+        if sequences[0] not in self._running:
+            self._queue.remove(sequences[0])
+        self._finish(sequences[0], "abort")
 
     def _fail(self, request_id: str, error: PalmetteError) -> None:
-        """Answers the request with `error`; what it computed in this step is not kept. Never raises."""
+        """Answers the request with `error`; what it computed since its last chunk is not kept. Never raises."""
         for sequence in self._open.pop(request_id, ()):
+            self._usage(sequence)
             if sequence not in self._running:
                 self._queue.remove(sequence)
                 continue
@@ -368,7 +381,10 @@ class EngineCore:
                 log.exception("what request %r held could not be given back", request_id)
                 self._running.forget(sequence)
             self._hold_admission = False
-        self._tally.failed += 1
+        if isinstance(error, Aborted):
+            self._tally.aborted += 1
+        else:
+            self._tally.failed += 1
         self._replies.append(Failed(request_id, error.info()))
 
     def _leave(self, sequence: Sequence) -> None:
@@ -420,8 +436,10 @@ class EngineCore:
     # --- figures ---
 
     def _usage(self, sequence: Sequence) -> Usage:
+        """Of a sequence that ends now, counted where it ran."""
         usage = sequence.usage(time.monotonic())
-        self._tally.finish(usage)
+        if sequence.admitted is not None:
+            self._tally.add(usage)
         return usage
 
     def counters(self) -> Counters:

@@ -13,6 +13,8 @@ Part = Literal["receive", "plan", "execute", "commit"]
 
 
 class Tally:
+    """`finished`, `failed` and `aborted` are requests, each counted once, by what it was answered."""
+
     def __init__(self) -> None:
         self.steps = 0
         self.finished = 0
@@ -34,9 +36,8 @@ class Tally:
         finally:
             self._seconds[part] += time.perf_counter() - start
 
-    def finish(self, usage: Usage) -> None:
-        """Counts a sequence that has ended."""
-        self.finished += 1
+    def add(self, usage: Usage) -> None:
+        """The tokens of a sequence that ran and has ended, however."""
         self.prompt_tokens += usage.prompt_tokens
         self.cached_tokens += usage.cached_tokens
         self.reusable_tokens += usage.reusable_tokens

@@ -240,3 +240,37 @@ def test_while_pages_are_missing_those_that_wait_cost_nothing(monkeypatch: pytes
     assert sum(count > 0 for count in looked) < len(looked) / 2
     harness.run(generate("late", [1] * 16, max_tokens=10))
     assert [harness.answer(request.id) for request in requests[:3]] == [alone(request) for request in requests[:3]]
+
+
+def test_scores_that_are_not_finite_fail_their_request_only() -> None:
+    harness = HashHarness(step_tokens=64)
+    harness.worker.poison = {9}
+    score = Score(id="bad", prefix=pack([1, 2, 3]), continuations=(pack([4, 5]), pack([9, 4, 5]), pack([6, 7, 8])))
+    echo = generate("echo", [1, 9, 2, 3], max_tokens=0, prompt_logprobs_from=0)
+    good = Score(id="good", prefix=pack([1, 2, 3]), continuations=(pack([4, 5]), pack([6, 7])))
+    harness.run(score, echo, good)
+    assert (harness.answer("bad"), harness.answer("echo")) == ("InternalError", "InternalError")
+    assert harness.answer("good") == alone(good)
+
+
+def test_counters_add_up_however_requests_end() -> None:
+    harness = HashHarness(max_running=3)
+    requests = [generate(f"r{i}", [1 + i, 2, 3], max_tokens=4, ignore_eos=True) for i in range(4)]
+    scores = [Score(id=f"s{i}", prefix=pack([5, 6, 7 + i]), continuations=(pack([1]), pack([2]))) for i in range(2)]
+    for request in (*requests, *scores, generate("refused", [SIZE]), generate("waits", [3] * 9, max_tokens=9)):
+        harness.core.submit(request)
+    for _ in range(2):
+        harness.step()
+    harness.run(Abort("r0"), Abort("s1"), Abort("waits"), Abort("nobody"))
+    counters = harness.core.counters()
+    assert (counters.finished, counters.aborted, counters.failed) == (4, 3, 1)
+    ran = [request for request in (*requests, scores[0]) if request.id != "r0"]
+    usages = [
+        getattr(harness.replies[each.id][-1], "usage", None) or harness.replies[each.id][-1].finish.usage
+        for each in ran
+    ]  # type: ignore[union-attr]
+    aborted = harness.replies["r0"][-1].finish.usage  # type: ignore[union-attr]
+    assert counters.completion_tokens == sum(usage.completion_tokens for usage in (*usages, aborted)) > 12
+    assert counters.prompt_tokens == sum(usage.prompt_tokens for usage in (*usages, aborted)), (
+        "what never ran is no work"
+    )
