@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Request, RequestBatch, Score
 
 HEARTBEAT_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Deliver = Callable[[Sequence[Reply]], None]
@@ -310,9 +313,12 @@ class ZmqLink:
     async def _read(self, socket: zmq.asyncio.Socket) -> None:
         while True:
             data = await socket.recv()
-            known = self._open.note_replies(self._decoder.decode(data).replies)
-            if known and self._deliver is not None:
-                self._deliver(known)
+            try:
+                known = self._open.note_replies(self._decoder.decode(data).replies)
+                if known and self._deliver is not None:
+                    self._deliver(known)
+            except Exception:  # the reader goes on: else everybody would wait forever
+                log.exception("replies of the engine could not be delivered")
 
     def _fail_open(self) -> None:
         if self._deliver is not None and len(self._open):

@@ -219,3 +219,23 @@ def test_replies_of_requests_that_are_not_open_are_dropped() -> None:
     assert known == [Generated(id="a", tokens=b""), Heartbeat(Counters())]
     assert [reply.id for reply in opened.fail_all(EngineDied("x")) if isinstance(reply, Failed)] == ["a"]
     assert len(opened) == 0
+
+
+async def test_a_front_that_stumbles_over_one_reply_gets_the_next(
+    linked: tuple[EngineLink, Inbox, EchoCore], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, inbox, _ = linked
+    await inbox.until(lambda reply: reply == READY)
+    take = type(inbox).__call__
+
+    def stumble(self: Inbox, replies: Sequence[Reply]) -> None:
+        take(self, replies)
+        if any(getattr(reply, "id", "") == "bad" for reply in replies):
+            raise KeyError("bad")
+
+    monkeypatch.setattr(Inbox, "__call__", stumble)
+    link.send(FlushCache("bad"))
+    await inbox.until(answer_to("bad"))
+    link.send(FlushCache("good"))
+    await inbox.until(answer_to("good"))
+    assert "KeyError: 'bad'" in caplog.text
