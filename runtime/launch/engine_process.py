@@ -61,16 +61,19 @@ class EngineProcess:
         """Start an engine and wait until it is ready. Raises its error, or EngineDied, where it ends before."""
         self._frontend.expect_engine(self._progress)
         requests, replies = self._link.attach()
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            PACKAGE_ROOT,
-            *("--requests", requests, "--replies", replies, "--front", str(os.getpid())),
-            *("--config", msgspec.json.encode(self._config).decode()),
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in a terminal is the front's
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-c",
+                PROGRAM,
+                PACKAGE_ROOT,
+                *("--requests", requests, "--replies", replies, "--front", str(os.getpid())),
+                *("--config", msgspec.json.encode(self._config).decode()),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C in a terminal is the front's
+            )
+        except OSError as error:  # no process or memory to spare
+            raise EngineDied(f"No process for the engine can be started: {error}.") from error
         ready = asyncio.ensure_future(self._frontend.wait_ready())
         ended = asyncio.ensure_future(self._process.wait())
         try:
