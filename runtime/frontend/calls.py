@@ -84,6 +84,7 @@ class OpenCalls:
         self._metrics = metrics
         self._limit = limit
         self._calls: dict[str, Call] = {}
+        self._ending: set[str] = set()  # given up here, not yet answered by the engine
         self.absence: PalmetteError | None = None  # why nothing can be sent now
 
     def __len__(self) -> int:
@@ -100,6 +101,12 @@ class OpenCalls:
             raise InvalidRequest(
                 f"A request with id {request.id!r} is running.",
                 hint="Give each request an id of its own, or none.",
+                param="rid",
+            )
+        if request.id in self._ending:
+            raise InvalidRequest(
+                f"The closed request with id {request.id!r} is still being ended.",
+                hint="Try again in a moment, or give each request an id of its own.",
                 param="rid",
             )
         if len(self._calls) >= self._limit:
@@ -126,8 +133,10 @@ class OpenCalls:
     def deliver(self, replies: Sequence[Generated | Scored | Failed | Flushed | TreeDump]) -> None:
         for reply in replies:
             call = self._calls.get(reply.id)
-            if call is None:
-                continue  # given up: its late replies concern nobody
+            if call is None:  # given up: its late replies concern nobody
+                if not isinstance(reply, Generated) or reply.finish is not None:
+                    self._ending.discard(reply.id)
+                continue
             call.deliver(reply)
             if call.done:
                 self._forget(reply.id)
@@ -144,6 +153,7 @@ class OpenCalls:
 
     def abandon(self, request_id: str) -> None:
         self._forget(request_id)
+        self._ending.add(request_id)
         self._link.send(Abort(request_id))
 
     def _forget(self, request_id: str) -> None:
