@@ -18,6 +18,9 @@ from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.vocabulary import Vocabulary
 
 
+MAX_OUTPUT_INDEX = 2**62  # the step's arrays hold output indices as int64
+
+
 class Intake:
     """Checks requests. `context_length` is the model's or the configured one.
 
@@ -38,6 +41,11 @@ class Intake:
                 "stop_regex is not supported by this engine yet.",
                 hint="Use stop strings or stop_token_ids.", param="stop_regex",
             )  # fmt: skip
+        if not 0 <= request.first_output_index <= MAX_OUTPUT_INDEX:
+            raise InvalidRequest(
+                f"first_output_index={request.first_output_index!r} is not from 0 to {MAX_OUTPUT_INDEX}.",
+                param="first_output_index",
+            )
         length = self._check_tokens(request.prompt, "prompt")
         room = min(self._context_length, self.pool_tokens) - length
         max_tokens = room if params.max_tokens is None else params.max_tokens

@@ -98,6 +98,8 @@ def test_what_can_never_fit_is_refused_with_the_arithmetic() -> None:
         (generate("x", [1], temperature=-1.0), "InvalidRequest"),
         (generate("x", [1], logit_bias={SIZE: 1.0}), "InvalidRequest"),
         (generate("x", [1], top_p=float("nan")), "InvalidRequest"),
+        (Generate(id="x", prompt=pack([1]), params=SamplingParams(), first_output_index=2**63 - 1), "InvalidRequest"),
+        (Generate(id="x", prompt=pack([1]), params=SamplingParams(), first_output_index=-1), "InvalidRequest"),
         (Score(id="x", prefix=pack([1]), continuations=()), "InvalidRequest"),
         (Score(id="x", prefix=pack([1]), continuations=(b"",)), "InvalidRequest"),
     ],
