@@ -10,7 +10,7 @@ import ctypes as c
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from palmette.kernels.cpu.packing import FORMAT_CODES, GROUP, LANES, Bytes, Form
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+KvStorage = Literal["bfloat16", "float32"]
+KV_CODES: dict[KvStorage, int] = {"bfloat16": 0, "float32": 1}
 
 
 class _Linear(c.Structure):
@@ -32,6 +34,10 @@ class _Linear(c.Structure):
     )
 
 
+class _Attention(c.Structure):
+    _fields_ = (("window", c.c_int32), ("soft_cap", c.c_float), ("sinks", c.c_void_p))
+
+
 class _Layer(c.Structure):
     _fields_ = (
         ("attention_norm", c.c_void_p),
@@ -40,6 +46,7 @@ class _Layer(c.Structure):
         ("mlp_norm", c.c_void_p),
         ("gate_up", _Linear),
         ("down", _Linear),
+        ("attention", _Attention),
     )
 
 
@@ -52,7 +59,7 @@ class _Model(c.Structure):
         ("kv_heads", c.c_int32),
         ("head_dim", c.c_int32),
         ("vocabulary", c.c_int32),
-        ("kv_float", c.c_int32),
+        ("kv", c.c_int32),
         ("eps", c.c_float),
         ("scale", c.c_float),
         ("cosines", c.c_void_p),
@@ -84,6 +91,42 @@ class _Step(c.Structure):
     )
 
 
+class _AttentionCall(c.Structure):
+    _fields_ = (
+        ("kv", c.c_int32),
+        ("reserved", c.c_int32),
+        ("heads", c.c_int32),
+        ("kv_heads", c.c_int32),
+        ("head_dim", c.c_int32),
+        ("attention", _Attention),
+        ("tokens", c.c_int32),
+        ("rows", c.c_int32),
+        ("page_size", c.c_int32),
+        ("table_stride", c.c_int32),
+        ("positions", c.c_void_p),
+        ("row_starts", c.c_void_p),
+        ("tables", c.c_void_p),
+        ("q", c.c_void_p),
+        ("keys", c.c_void_p),
+        ("values", c.c_void_p),
+        ("out", c.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What a layer asks of attention beyond causality, in the order cap, window, softmax, sinks."""
+
+    window: int | None = None  # a row at position p sees positions > p - window
+    soft_cap: float | None = None  # score → cap × tanh(score / cap)
+    sinks: Floats | None = None  # [heads]: a logit that joins the softmax's sum
+
+    def struct(self) -> _Attention:
+        return _Attention(
+            self.window or 0, self.soft_cap or 0.0, None if self.sinks is None else self.sinks.ctypes.data
+        )
+
+
 @dataclass(frozen=True)
 class Weight:
     """A packed linear: `data` as packing.py makes it, `bias` [outputs] or None."""
@@ -108,6 +151,17 @@ class LayerWeights:
     mlp_norm: Floats
     gate_up: Weight  # outputs in packing.gate_up_order
     down: Weight
+    attention: Attention = Attention()
+
+
+@dataclass(frozen=True)
+class LayerPages:
+    """A layer's KV in memory, by address; the owner keeps it alive (radix_cache/packed_store.py)."""
+
+    kv: KvStorage
+    page_size: int
+    keys: int
+    values: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +176,7 @@ class ModelWeights:
     vocabulary: int
     eps: float
     scale: float
-    kv_float: bool  # KV in float32 instead of bfloat16
+    kv: KvStorage
     cosines: Floats  # [positions, head_dim / 2]
     sines: Floats
     final_norm: Floats
@@ -157,7 +211,7 @@ class Library:
         self._c.palmette_delete.argtypes = (c.c_void_p,)
         self._c.palmette_forward.argtypes = (c.c_void_p, c.c_void_p)
         self._c.palmette_layout.argtypes = (c.c_int32,)
-        for index, struct in enumerate((_Linear, _Layer, _Model, _Step)):
+        for index, struct in enumerate((_Linear, _Layer, _Model, _Step, _AttentionCall)):
             assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
 
     def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
@@ -186,9 +240,45 @@ class Library:
         return out
 
     def exp(self, x: Floats) -> Floats:
+        return self._lanes(self._c.palmette_exp, x)
+
+    def tanh(self, x: Floats) -> Floats:
+        return self._lanes(self._c.palmette_tanh, x)
+
+    def _lanes(self, function: Any, x: Floats) -> Floats:
         x = np.ascontiguousarray(x, np.float32)
         out = np.full_like(x, np.nan)
-        self._c.palmette_exp(_at(x), x.size, _at(out))
+        function(_at(x), x.size, _at(out))
+        return out
+
+    def write_kv(self, pages: LayerPages, slots: Ints, k: Floats, v: Floats) -> None:
+        """k, v [tokens, kv_heads, head_dim] into `slots` of a layer's pages, rounded as they store."""
+        self._c.palmette_write_kv(
+            KV_CODES[pages.kv], pages.page_size, *k.shape[1:], len(slots), _at(slots), _at(k), _at(v),
+            c.c_void_p(pages.keys), c.c_void_p(pages.values),
+        )  # fmt: skip
+
+    def attention(
+        self,
+        q: Floats,
+        pages: LayerPages,
+        *,
+        kv_heads: int,
+        positions: Ints,
+        row_starts: Ints,
+        tables: Ints,
+        attention: Attention = Attention(),
+        threads: int = 1,
+    ) -> Floats:
+        """q [tokens, heads, head_dim], scaled, over each row's pages → the same shape. Rows: kernels/protocol.py."""
+        q = np.ascontiguousarray(q, np.float32)
+        out = np.full_like(q, np.nan)
+        call = _AttentionCall(
+            KV_CODES[pages.kv], 0, q.shape[1], kv_heads, q.shape[2], attention.struct(), len(q), len(row_starts) - 1,
+            pages.page_size, tables.shape[1], _at(positions), _at(row_starts), _at(tables), _at(q), pages.keys,
+            pages.values, _at(out),
+        )  # fmt: skip
+        self._c.palmette_attention(c.byref(call), threads)
         return out
 
 
@@ -201,7 +291,7 @@ class NativeEngine:
         self._layers = (_Layer * len(model.layers))(*[_layer(layer) for layer in model.layers])
         self._struct = _Model(
             len(model.layers), model.hidden, model.inner, model.heads, model.kv_heads, model.head_dim,
-            model.vocabulary, model.kv_float, model.eps, model.scale, model.cosines.ctypes.data,
+            model.vocabulary, KV_CODES[model.kv], model.eps, model.scale, model.cosines.ctypes.data,
             model.sines.ctypes.data, model.final_norm.ctypes.data, model.embedding.struct(), model.head.struct(),
             self._layers,
         )  # fmt: skip
@@ -246,7 +336,7 @@ class NativeEngine:
 def _layer(layer: LayerWeights) -> _Layer:
     return _Layer(
         layer.attention_norm.ctypes.data, layer.qkv.struct(), layer.out.struct(), layer.mlp_norm.ctypes.data,
-        layer.gate_up.struct(), layer.down.struct(),
+        layer.gate_up.struct(), layer.down.struct(), layer.attention.struct(),
     )  # fmt: skip
 
 

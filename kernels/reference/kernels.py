@@ -50,8 +50,20 @@ class ReferenceKernels:
     def head(self, weight: Tensor) -> ReferenceHead:
         return ReferenceHead(wide(weight))
 
-    def attention(self, batch: Batch, *, heads: int, kv_heads: int, head_dim: int, scale: float) -> ReferenceAttention:
-        return ReferenceAttention(batch, scale)
+    def attention(
+        self,
+        batch: Batch,
+        *,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float,
+        window: int | None = None,
+        soft_cap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> ReferenceAttention:
+        """`window`: a row at position p sees positions > p - window; `sinks` [heads]: see ReferenceAttention."""
+        return ReferenceAttention(batch, scale, window, soft_cap, sinks)
 
 
 class ReferenceHead:
@@ -68,9 +80,14 @@ class ReferenceHead:
 class ReferenceAttention:
     """Softmax attention by its definition, a token and a head at a time."""
 
-    def __init__(self, batch: Batch, scale: float) -> None:
+    def __init__(
+        self, batch: Batch, scale: float, window: int | None, soft_cap: float | None, sinks: Tensor | None
+    ) -> None:
         self.batch = batch
         self.scale = scale
+        self.window = window
+        self.soft_cap = soft_cap
+        self.sinks = sinks
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         batch, out = self.batch, torch.empty_like(q)
@@ -82,9 +99,19 @@ class ReferenceAttention:
             row_keys, row_values = wide(keys[pages, offsets]), wide(values[pages, offsets])
             for t in range(start, end):
                 seen = length - (end - 1 - t)
+                first = 0 if self.window is None else max(0, seen - self.window)
                 for head in range(heads):
                     kv_head = head * kv_heads // heads
-                    scores = row_keys[:seen, kv_head] @ wide(q[t, head]) * self.scale
-                    weights = torch.exp(scores - scores.max())
-                    out[t, head] = weights / weights.sum() @ row_values[:seen, kv_head]
+                    weights = self.weights(row_keys[first:seen, kv_head] @ wide(q[t, head]) * self.scale, head)
+                    out[t, head] = weights @ row_values[first:seen, kv_head]
         return out
+
+    def weights(self, scores: Tensor, head: int) -> Tensor:
+        """The softmax of one token's scores, capped; a sink's share of it goes to no position."""
+        if self.soft_cap is not None:
+            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        if self.sinks is not None:
+            scores = torch.cat((scores, self.sinks[head : head + 1].to(scores.dtype)))
+        weights = torch.exp(scores - scores.max())
+        weights = weights / weights.sum()
+        return weights if self.sinks is None else weights[:-1]

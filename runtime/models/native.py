@@ -144,7 +144,7 @@ def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> Model
         vocabulary=config.vocab_size,
         eps=config.rms_eps,
         scale=config.head_dim**-0.5,
-        kv_float=dtype == torch.float32,
+        kv="float32" if dtype == torch.float32 else "bfloat16",
         cosines=np.ascontiguousarray(cosines.numpy(), np.float32),
         sines=np.ascontiguousarray(sines.numpy(), np.float32),
         final_norm=floats("final_norm"),

@@ -2,7 +2,8 @@
 //
 // KV is cut into absolute blocks of 64 positions and splits of 256. Inside a split the blocks ascend with one running
 // maximum and sum; every split starts fresh; splits are folded from left to right. Rows of a tile share loaded KV and
-// nothing else; a lane that a row may not see has weight exactly 0.
+// nothing else; a lane that a row may not see has weight exactly 0. Blocks and splits that lie wholly before a row's
+// window leave its state as it is, bit for bit, so a tile may skip them or not.
 //
 // A layer's pages: keys [page][kv head][dim pair][position][2], so that 16 positions of a pair are one vector; values
 // [page][kv head][position][dims, padded to 32]. Elements are bfloat16 or float.
@@ -17,6 +18,15 @@ namespace palmette {
 constexpr int BLOCK = 64;
 constexpr int SPLIT = 256;
 constexpr int TILE = 12;  // rows (queries × heads a KV head) that one tile holds at most
+
+// What a layer asks of attention beyond causality. In this order: scores, soft cap, mask, softmax, sinks.
+struct Attention {
+  int32_t window;      // a row at p sees positions > p − window; 0: all
+  float soft_cap;      // score → cap × tanh(score / cap); 0: none
+  const float* sinks;  // [heads]: a logit that joins the softmax's sum, with no value; or null
+
+  int first_seen(int position) const { return window > 0 ? std::max(0, position - window + 1) : 0; }
+};
 
 template <class E> struct Element;
 template <> struct Element<uint16_t> {
@@ -38,6 +48,11 @@ template <> struct Element<float> {
   static int low(int i) { return i; }
   static int high(int i) { return i + LANES; }
 };
+
+// Calls then(E{}) with the element type of a storage, in the order of library.KV_CODES.
+template <class F> static void with_element(int storage, F&& then) {
+  storage == 0 ? then(uint16_t{}) : then(float{});
+}
 
 // Where things are in a page. Positions of a page come in runs of `lanes`: 16 where the page size allows, else 1.
 struct PageShape {
@@ -87,6 +102,16 @@ template <class E> struct View {
   int head;
 };
 
+// Positions [begin, end) page by page: then(position, how many, page, offset).
+template <class E, class F> PALMETTE_INLINE void each_page(const View<E>& kv, int begin, int end, F&& then) {
+  const int size = kv.shape.page_size;
+  for (int position = begin, offset = begin % size, at = begin / size; position < end; at++, offset = 0) {
+    const int count = std::min(end - position, size - offset);
+    then(position, count, kv.table[at], offset);
+    position += count;
+  }
+}
+
 // The 16 keys from `position` on as [dim pair][16][2]: in place where a page holds them so, else gathered to `scratch`.
 template <class E> static const E* key_vectors(const View<E>& kv, int position, int count, E* scratch) {
   const PageShape& shape = kv.shape;
@@ -134,16 +159,16 @@ static void block_scores(const View<E>& kv, int begin, int count, const float* q
   for (; v < vectors; v++) key_scores<E, M, 1>(runs + v, dims, q, scores + v * LANES);
 }
 
-// value[r] += sum over positions of weight[r][position] × V[position], positions ascending, for C × 32 dims from d on.
+// value[r] += sum over positions [from, to) of weight[r][position] × V[position], ascending, for C × 32 dims from d on.
 template <class E, int M, int C>
-static void weigh_values(const E* const* rows, int count, int d, const float* weights, float* value, int dims) {
+static void weigh_values(const E* const* rows, int from, int to, int d, const float* weights, float* value, int dims) {
   vf low[C][M], high[C][M];
   for (int c = 0; c < C; c++)
     for (int r = 0; r < M; r++) {
-      const float* from = value + r * dims + d + c * 2 * LANES;
-      low[c][r] = load<vf>(from), high[c][r] = load<vf>(from + LANES);
+      const float* at = value + r * dims + d + c * 2 * LANES;
+      low[c][r] = load<vf>(at), high[c][r] = load<vf>(at + LANES);
     }
-  for (int i = 0; i < count; i++)
+  for (int i = from; i < to; i++)
 #pragma GCC unroll 2
     for (int c = 0; c < C; c++) {
       vf even, odd;
@@ -157,49 +182,60 @@ static void weigh_values(const E* const* rows, int count, int d, const float* we
     }
   for (int c = 0; c < C; c++)
     for (int r = 0; r < M; r++) {
-      float* to = value + r * dims + d + c * 2 * LANES;
-      store(to, low[c][r]), store(to + LANES, high[c][r]);
+      float* at = value + r * dims + d + c * 2 * LANES;
+      store(at, low[c][r]), store(at + LANES, high[c][r]);
     }
 }
 
+// The same for positions [from, to) of the block that begins at `block`, all dims.
 template <class E, int M>
-static void block_values(const View<E>& kv, int begin, int count, const float* weights, float* value) {
+static void block_values(const View<E>& kv, int block, int from, int to, const float* weights, float* value) {
   constexpr int C = M <= 6 ? 2 : 1;
   const PageShape& shape = kv.shape;
   const int dims = shape.padded_dim;
   const E* rows[BLOCK];
-  for (int i = 0; i < count; i++)
-    rows[i] = kv.values + shape.value_row(kv.table[(begin + i) / shape.page_size], kv.head, (begin + i) % shape.page_size);
+  each_page(kv, block + from, block + to, [&](int position, int count, int page, int offset) {
+    const E* row = kv.values + shape.value_row(page, kv.head, offset);
+    for (int i = 0; i < count; i++, row += dims) rows[position - block + i] = row;
+  });
   int d = 0;
-  for (; d + C * 2 * LANES <= dims; d += C * 2 * LANES) weigh_values<E, M, C>(rows, count, d, weights, value, dims);
-  for (; d < dims; d += 2 * LANES) weigh_values<E, M, 1>(rows, count, d, weights, value, dims);
+  for (; d + C * 2 * LANES <= dims; d += C * 2 * LANES) weigh_values<E, M, C>(rows, from, to, d, weights, value, dims);
+  for (; d < dims; d += 2 * LANES) weigh_values<E, M, 1>(rows, from, to, d, weights, value, dims);
 }
 
-// One split [begin, …) of a tile of M rows, from fresh; row r sees positions up to positions[r].
+// One split [begin, …) of a tile of M rows, from fresh; row r is at positions[r].
 template <class E, int M>
-static void attend_split(const View<E>& kv, int begin, const int32_t* positions, const float* q, const State& state, E* scratch) {
+static void attend_split(const View<E>& kv, const Attention& kind, int begin, const int32_t* positions, const float* q,
+                         const State& state, E* scratch) {
   const int dims = kv.shape.padded_dim;
   const float minus_infinity = -std::numeric_limits<float>::infinity();
   alignas(64) float scores[M * BLOCK];
   alignas(64) float most[LANES], factor[LANES];
-  int first = positions[0], last = positions[0];
+  int firsts[M], first = positions[0], last = positions[0];
   for (int r = 0; r < M; r++) {
-    first = std::min(first, positions[r]), last = std::max(last, positions[r]);
+    firsts[r] = kind.first_seen(positions[r]);
+    first = std::min(first, firsts[r]), last = std::max(last, positions[r]);
     state.most[r] = minus_infinity, state.total[r] = 0.0f;
     std::fill(state.value + r * dims, state.value + (r + 1) * dims, 0.0f);
   }
-  const vf lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  for (int block = begin; block < begin + SPLIT && block <= last; block += BLOCK) {
+  const vi lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (int block = std::max(begin, first / BLOCK * BLOCK); block < begin + SPLIT && block <= last; block += BLOCK) {
     const int count = std::min(BLOCK, last + 1 - block);
     block_scores<E, M>(kv, block, count, q, scores, scratch);
+    if (kind.soft_cap > 0.0f) {
+      const vf cap = splat(kind.soft_cap);
+      for (int at = 0; at < M * BLOCK; at += LANES) store(scores + at, cap * tanh(load<vf>(scores + at) / cap));
+    }
     std::fill(most, most + LANES, minus_infinity);
     for (int r = 0; r < M; r++) {
       float* row = scores + r * BLOCK;
       vf peak = splat(minus_infinity);
       for (int at = 0; at < BLOCK; at += LANES) {
         vf s = load<vf>(row + at);
-        if (block + at + LANES - 1 > positions[r])
-          s = lanes + splat(float(block + at)) <= splat(float(positions[r])) ? s : splat(minus_infinity);
+        if (block + at < firsts[r] || block + at + LANES - 1 > positions[r]) {
+          const vi position = lanes + splat(block + at);
+          s = (position >= splat(firsts[r])) & (position <= splat(positions[r])) ? s : splat(minus_infinity);
+        }
         store(row + at, s);
         peak = max(peak, s);
       }
@@ -228,7 +264,7 @@ static void attend_split(const View<E>& kv, int begin, const int32_t* positions,
         for (int d = 0; d < dims; d += LANES) store(value + d, load<vf>(value + d) * f);
       }
     }
-    block_values<E, M>(kv, block, count, scores, state.value);
+    block_values<E, M>(kv, block, std::max(0, first - block), count, scores, state.value);
   }
 }
 
@@ -254,23 +290,31 @@ static inline void copy_row(const State& into, int to, const State& state, int f
   std::memcpy(into.value + to * dims, state.value + from * dims, sizeof(float) * dims);
 }
 
-// Row `r` of a finished state → head_dim floats in dim order.
-template <class E> static void finish(const State& state, int r, const PageShape& shape, float* out) {
-  const float inverse = 1.0f / state.total[r];
+// Row `r` of a finished state → head_dim floats in dim order; `sink` joins the sum, where there is one.
+template <class E> static void finish(const State& state, int r, const PageShape& shape, const float* sink, float* out) {
+  float scale = 1.0f / state.total[r];
+  if (sink != nullptr) {
+    const float most = std::max(state.most[r], *sink);
+    alignas(64) float f[LANES] = {state.most[r] - most, *sink - most};
+    store(f, exp(load<vf>(f)));
+    scale = f[0] / (state.total[r] * f[0] + f[1]);
+  }
   const float* value = state.value + r * shape.padded_dim;
   for (int d = 0; d < shape.padded_dim; d += 2 * LANES)
     for (int i = 0; i < LANES; i++) {
+      // Zero is +0: weights of hidden lanes, of which a tile may have more or fewer, turn −0 into it.
       const int low = d + Element<E>::low(i), high = d + Element<E>::high(i);
-      if (low < shape.head_dim) out[low] = value[d + i] * inverse;
-      if (high < shape.head_dim) out[high] = value[d + LANES + i] * inverse;
+      if (low < shape.head_dim) out[low] = value[d + i] * scale + 0.0f;
+      if (high < shape.head_dim) out[high] = value[d + LANES + i] * scale + 0.0f;
     }
 }
 
 template <class E>
-static void attend_split(int rows, const View<E>& kv, int begin, const int32_t* positions, const float* q, const State& state, E* scratch) {
+static void attend_split(int rows, const View<E>& kv, const Attention& kind, int begin, const int32_t* positions,
+                         const float* q, const State& state, E* scratch) {
   switch (rows) {
 #define PALMETTE_ROWS(M) \
-  case M: return attend_split<E, M>(kv, begin, positions, q, state, scratch);
+  case M: return attend_split<E, M>(kv, kind, begin, positions, q, state, scratch);
     PALMETTE_ROWS(1) PALMETTE_ROWS(2) PALMETTE_ROWS(3) PALMETTE_ROWS(4) PALMETTE_ROWS(5) PALMETTE_ROWS(6)
     PALMETTE_ROWS(7) PALMETTE_ROWS(8) PALMETTE_ROWS(9) PALMETTE_ROWS(10) PALMETTE_ROWS(11) PALMETTE_ROWS(12)
 #undef PALMETTE_ROWS

@@ -5,10 +5,11 @@
 #include <vector>
 
 #include "attention.h"
+#include "batch_attention.h"
+#include "buffer.h"
 #include "linear.h"
 #include "simd.h"
 #include "team.h"
-#include "tiles.h"
 
 namespace palmette {
 
@@ -19,10 +20,11 @@ struct Layer {
   const float* mlp_norm;
   Linear gate_up;  // per 32 of the inner size: 32 gates, then the 32 ups of the same columns
   Linear down;
+  Attention attention;
 };
 
 struct Model {
-  int32_t layers, hidden, inner, heads, kv_heads, head_dim, vocabulary, kv_float;
+  int32_t layers, hidden, inner, heads, kv_heads, head_dim, vocabulary, kv;
   float eps, scale;
   const float* cosines;  // [positions][head_dim / 2]
   const float* sines;
@@ -45,24 +47,9 @@ struct Step {
   float* out;  // [logits][vocabulary]
 };
 
-template <class T> struct Buffer {
-  T* data = nullptr;
-  size_t size = 0;
-  T* need(size_t count) {
-    if (count > size) {
-      std::free(data);
-      size = count + count / 4;
-      data = static_cast<T*>(std::aligned_alloc(64, (size * sizeof(T) + 127) / 64 * 64));
-    }
-    return data;
-  }
-  ~Buffer() { std::free(data); }
-};
-
 constexpr int FEW = 4;        // rows that every thread prepares for itself: cheaper than waiting for each other
 constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of TILE_ROWS
 constexpr int PHASES_A_LAYER = 11;
-constexpr int MOST_HEAD_DIM = 256;
 
 struct Prepared {
   Buffer<int8_t> q;
@@ -118,25 +105,22 @@ static void embed(const Linear& w, int32_t token, float* out) {
 
 class Engine {
  public:
-  Engine(const Model& model, int threads) : m_(model), team_(threads), own_(threads), scratch_(threads) {}
+  Engine(const Model& model, int threads)
+      : m_(model), team_(threads), own_(threads), attention_({model.heads, model.kv_heads, model.head_dim}, threads) {}
   void forward(const Step& step);
 
  private:
   template <class F> Rows prepare(int thread, int& phase, int count, int width, int32_t format, const float* norm_weight, F&& source);
   template <class F> void each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
-  template <class E> void attend(const Step& step, int layer, int thread, int piece);
-  template <class E> void fold_states(const Step& step, int piece);
-  State kept(int state, int head, int dims) const;
   template <class E> void layers(const Step& step, int thread, int& phase);
   void run(const Step& step, int thread);
 
   const Model m_;
   Team team_;
   std::vector<Prepared> own_;  // a thread's own prepared rows
-  std::vector<Buffer<float>> scratch_;
   Prepared shared_;
-  Buffer<float> x_, q_, mixed_, mid_, last_, states_;
-  TilePlan plan_;
+  Buffer<float> x_, q_, mixed_, mid_, last_;
+  BatchAttention attention_;
 };
 
 // Rows in the form that a product of `format` takes: source(row) → its floats, normed where a weight is given.
@@ -187,58 +171,6 @@ void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x,
   });
 }
 
-// Where a state of a KV head lies: maxima, sums and values of the group's heads.
-State Engine::kept(int state, int head, int dims) const {
-  const int share = m_.heads / m_.kv_heads;
-  float* at = states_.data + (int64_t(state) * m_.kv_heads + head) * share * (dims + 2);
-  return State{at, at + share, at + 2 * share};
-}
-
-template <class E> void Engine::attend(const Step& step, int layer, int thread, int piece) {
-  const Tile& tile = plan_.tiles[piece / m_.kv_heads];
-  const int head = piece % m_.kv_heads, share = m_.heads / m_.kv_heads, rows = tile.tokens * tile.heads;
-  const PageShape shape(step.page_size, m_.kv_heads, m_.head_dim);
-  const View<E> kv{static_cast<const E*>(step.keys[layer]), static_cast<const E*>(step.values[layer]),
-                   step.tables + int64_t(tile.row) * step.table_stride, shape, head};
-  const int dims = shape.padded_dim;
-  const auto at = [&](int r) {  // row r of the tile among the step's (token, head) rows
-    return int64_t(tile.token[r / tile.heads]) * m_.heads + head * share + tile.head + r % tile.heads;
-  };
-  alignas(64) float q[TILE * MOST_HEAD_DIM];
-  int32_t positions[TILE];
-  int last = 0;
-  for (int r = 0; r < rows; r++) {
-    std::memcpy(q + r * m_.head_dim, q_.data + at(r) * m_.head_dim, sizeof(float) * m_.head_dim);
-    positions[r] = step.positions[tile.token[r / tile.heads]];
-    last = std::max(last, positions[r]);
-  }
-  float* memory = scratch_[thread].need(size_t(2) * TILE * (dims + 2) + size_t(BLOCK) * m_.head_dim);
-  const auto state_at = [&](float* from) { return State{from, from + TILE, from + 2 * TILE}; };
-  State state = state_at(memory), next = state_at(memory + TILE * (dims + 2));
-  E* keys = reinterpret_cast<E*>(memory + 2 * TILE * (dims + 2));
-  attend_split<E>(rows, kv, std::max(tile.split, 0) * SPLIT, positions, q, state, keys);
-  if (tile.split != Tile::ALL) {
-    for (int r = 0; r < rows; r++) copy_row(kept(tile.state[r / tile.heads], head, dims), r % tile.heads, state, r, dims);
-    return;
-  }
-  for (int split = 1; split * SPLIT <= last; split++) {
-    attend_split<E>(rows, kv, split * SPLIT, positions, q, next, keys);
-    fold(state, next, rows, dims);
-  }
-  for (int r = 0; r < rows; r++) finish<E>(state, r, shape, mixed_.data + at(r) * m_.head_dim);
-}
-
-template <class E> void Engine::fold_states(const Step& step, int piece) {
-  const Fold& folded = plan_.folds[piece / m_.kv_heads];
-  const int head = piece % m_.kv_heads, share = m_.heads / m_.kv_heads;
-  const PageShape shape(step.page_size, m_.kv_heads, m_.head_dim);
-  State state = kept(folded.first, head, shape.padded_dim);
-  for (int split = 1; split < folded.splits; split++)
-    fold(state, kept(folded.first + split, head, shape.padded_dim), share, shape.padded_dim);
-  for (int r = 0; r < share; r++)
-    finish<E>(state, r, shape, mixed_.data + (int64_t(folded.token) * m_.heads + head * share + r) * m_.head_dim);
-}
-
 template <class E> void Engine::layers(const Step& step, int thread, int& phase) {
   const int tokens = step.tokens, hidden = m_.hidden, dim = m_.head_dim, wide = m_.heads * dim;
   const PageShape shape(step.page_size, m_.kv_heads, dim);
@@ -279,8 +211,9 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
         }
       }
     });
-    team_.run(phase++, int(plan_.tiles.size()) * m_.kv_heads, [&](int piece) { attend<E>(step, index, thread, piece); });
-    team_.run(phase++, int(plan_.folds.size()) * m_.kv_heads, [&](int piece) { fold_states<E>(step, piece); });
+    const Layered<E> attended{layer.attention, keys, values_out, q_.data, mixed_.data};
+    team_.run(phase++, attention_.tiles(), [&](int piece) { attention_.attend(attended, thread, piece); });
+    team_.run(phase++, attention_.folds(), [&](int piece) { attention_.fold(attended, piece); });
     rows = prepare(thread, phase, tokens, wide, layer.out.format, nullptr, [&](int row) { return mixed_.data + int64_t(row) * wide; });
     each_product(phase, layer.out, 2, rows, tokens, add_to_x);
     rows = prepare(thread, phase, tokens, hidden, layer.gate_up.format, layer.mlp_norm, x_row);
@@ -300,8 +233,7 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
 void Engine::run(const Step& step, int thread) {
   int phase = 0;
   team_.run(phase++, step.tokens, [&](int row) { embed(m_.embedding, step.ids[row], x_.data + int64_t(row) * m_.hidden); });
-  if (m_.kv_float) layers<float>(step, thread, phase);
-  else layers<uint16_t>(step, thread, phase);
+  with_element(m_.kv, [&](auto e) { layers<decltype(e)>(step, thread, phase); });
   if (step.logits == 0) return;
   const Rows rows = prepare(thread, phase, step.logits, m_.hidden, m_.head.format, m_.final_norm,
                             [&](int row) { return x_.data + int64_t(step.logits_at[row]) * m_.hidden; });
@@ -313,13 +245,35 @@ void Engine::run(const Step& step, int thread) {
   });
 }
 
+// Attention alone, for comparison with kernels/reference.
+struct AttentionCall {
+  int32_t kv, reserved;
+  Heads heads;
+  Attention kind;
+  Batch batch;
+  const float* q;  // [tokens][heads][head_dim], scaled
+  const void* keys;
+  const void* values;
+  float* out;
+};
+
+template <class E> static void attention(const AttentionCall& call, int threads) {
+  BatchAttention work(call.heads, threads);
+  work.plan(call.batch);
+  const Layered<E> layer{call.kind, static_cast<const E*>(call.keys), static_cast<const E*>(call.values), call.q, call.out};
+  Team team(threads);
+  team.start(2, [&](int thread) {
+    team.run(0, work.tiles(), [&](int piece) { work.attend(layer, thread, piece); });
+    team.run(1, work.folds(), [&](int piece) { work.fold(layer, piece); });
+  });
+}
+
 void Engine::forward(const Step& step) {
   const size_t tokens = step.tokens;
   x_.need(tokens * m_.hidden), q_.need(tokens * m_.heads * m_.head_dim), mixed_.need(tokens * m_.heads * m_.head_dim);
   mid_.need(tokens * m_.inner);
   shared_.rows(step.tokens, std::max({m_.hidden, m_.inner, m_.heads * m_.head_dim}));
-  plan_.make(step.rows, step.row_starts, step.positions, step.tables, step.table_stride, step.page_size, m_.heads / m_.kv_heads);
-  states_.need(size_t(plan_.states) * m_.heads * (PageShape(step.page_size, m_.kv_heads, m_.head_dim).padded_dim + 2));
+  attention_.plan({step.tokens, step.rows, step.page_size, step.table_stride, step.positions, step.row_starts, step.tables});
   const std::function<void(int)> work = [&](int thread) { run(step, thread); };
   team_.start(m_.layers * PHASES_A_LAYER + 8, work);
 }
@@ -329,7 +283,8 @@ void Engine::forward(const Step& step) {
 extern "C" {
 // The size of a struct, for the mirror in library.py.
 int32_t palmette_layout(int32_t which) {
-  const size_t sizes[] = {sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step)};
+  const size_t sizes[] = {sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step),
+                          sizeof(palmette::AttentionCall)};
   return int32_t(sizes[which]);
 }
 void* palmette_new(const palmette::Model* model, int32_t threads) { return new palmette::Engine(*model, threads); }
@@ -337,8 +292,29 @@ void palmette_delete(void* engine) { delete static_cast<palmette::Engine*>(engin
 void palmette_forward(void* engine, const palmette::Step* step) { static_cast<palmette::Engine*>(engine)->forward(*step); }
 }
 
-// Single kernels, one thread, for comparison with kernels/reference.
+// Single kernels for comparison with kernels/reference; one thread where none are given.
 extern "C" {
+void palmette_attention(const palmette::AttentionCall* call, int32_t threads) {
+  palmette::with_element(call->kv, [&](auto e) { palmette::attention<decltype(e)>(*call, threads); });
+}
+// k, v [count][kv_heads][head_dim] into the slots of a layer's pages.
+void palmette_write_kv(int32_t kv, int32_t page_size, int32_t kv_heads, int32_t head_dim, int32_t count, const int32_t* slots,
+                       const float* k, const float* v, void* keys, void* values) {
+  const palmette::PageShape shape(page_size, kv_heads, head_dim);
+  palmette::with_element(kv, [&](auto e) {
+    using E = decltype(e);
+    for (int32_t i = 0; i < count; i++)
+      for (int head = 0; head < kv_heads; head++) {
+        const int64_t from = (int64_t(i) * kv_heads + head) * head_dim;
+        palmette::write_key(static_cast<E*>(keys), shape, slots[i] / page_size, head, slots[i] % page_size, k + from);
+        palmette::write_value(static_cast<E*>(values), shape, slots[i] / page_size, head, slots[i] % page_size, v + from);
+      }
+  });
+}
+void palmette_tanh(const float* x, int32_t count, float* out) {
+  using namespace palmette;
+  for (int32_t i = 0; i < count; i++) out[i] = tanh(splat(x[i]))[0];
+}
 // x [rows][inputs] times the packed weight → out [rows][outputs], outputs a multiple of 16.
 void palmette_linear(const palmette::Linear* w, const float* x, int32_t rows, float* out) {
   using namespace palmette;
