@@ -115,11 +115,15 @@ def workloads(draw: st.DrawFn, size: int, stops: Sequence[tuple[str, ...]], page
             tails = draw(st.lists(st.lists(st.integers(1, size - 1), min_size=1, max_size=4), min_size=1, max_size=3))
             requests.append(Score(id=f"r{index}", prefix=pack(prompt), continuations=tuple(map(pack, tails))))
             continue
+        max_tokens = draw(st.integers(0, 14))
         requests.append(
             generate(
                 f"r{index}", prompt,
-                max_tokens=draw(st.integers(0, 14)),
-                min_tokens=0,
+                max_tokens=max_tokens,
+                min_tokens=draw(st.integers(0, min(3, max_tokens))),
+                stop_token_ids=draw(st.sampled_from([(), (1, 2)])),
+                frequency_penalty=draw(st.sampled_from([0.0, 0.5])),
+                priority=draw(st.sampled_from([0, 0, 1])),
                 temperature=draw(st.sampled_from([0.0, 1.0])),
                 seed=draw(st.integers(0, 5)),
                 repetition_penalty=draw(st.sampled_from([1.0, 1.3])),
