@@ -117,7 +117,7 @@ def run_chat() -> Part:
 
 
 def show(parts: list[Part]) -> None:
-    caption = "in tokens; share: what was reused, of what an unlimited cache could have reused"
+    caption = "in tokens; share: of what an unlimited cache could have reused"
     table = Table(
         box=SIMPLE_HEAD,
         collapse_padding=True,

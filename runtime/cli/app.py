@@ -262,9 +262,9 @@ def _banner(serving: Serving, api_key: str | None) -> None:
     console.print(
         f"\n  [bold]Palmette[/bold] serves [bold]{ready.model}[/bold] at [bold green]{address}[/bold green]\n"
     )
-    console.print(f"  {ready.threads} threads, {ready.dtype} weights, {ready.kernels} kernels", end="")
+    console.print(f"  {ready.threads} threads, {ready.kernels} kernels", end="")
     console.print(f"; loaded in {ready.load_seconds:.1f} s")
-    console.print(f"  KV pool: {ready.kv_tokens:,} tokens in pages of {ready.page_size}", end="")
+    console.print(f"  KV pool: {ready.kv_tokens:,} tokens of {ready.dtype} in pages of {ready.page_size}", end="")
     console.print(f"; context {ready.context_length:,} tokens\n")
     console.print("  Try:\n")
     typer.echo(

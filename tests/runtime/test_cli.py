@@ -232,7 +232,7 @@ def test_serve_shows_its_address_and_stops_on_ctrl_c() -> None:
     banner = "".join(seen)
     url = next(word for word in banner.split() if word.startswith("http://"))
     assert "tiny" in banner
-    assert "4,096 tokens" in banner
+    assert "4,096 tokens of bfloat16 in pages of 16" in banner
     assert f"curl {url}/v1/chat/completions" in banner
     asked = palmette("generate", "a", "--url", url, "-n", "4")
     assert (asked.returncode, bool(asked.stdout)) == (0, True), asked.stderr
