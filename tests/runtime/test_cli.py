@@ -216,11 +216,12 @@ def test_ctrl_c_in_a_chat_ends_the_reply_and_the_chat_goes_on() -> None:
 
 
 @pytest.mark.server
-def test_serve_shows_its_address_and_stops_on_ctrl_c() -> None:
+def test_serve_shows_its_address_and_stops_on_ctrl_c(request: pytest.FixtureRequest) -> None:
     process = subprocess.Popen(
         [*COMMAND, "serve", "-m", "tiny", "--port", "0", "--kv-tokens", "4096"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(),
     )  # fmt: skip
+    request.addfinalizer(process.kill)  # whatever fails; its engine ends with it
     assert process.stdout is not None
     seen: list[str] = []
     deadline = time.monotonic() + 60
