@@ -15,7 +15,6 @@ from typing import Any
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
 from palmette.radix_cache.oracle import ReuseOracle
-from palmette.radix_cache.pages import OutOfPages
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, NeverFits, PalmetteError
 from palmette.runtime.messages.replies import (
@@ -39,6 +38,7 @@ from palmette.runtime.scheduler.admission import Admission
 from palmette.runtime.scheduler.audit import inspect, quarantine
 from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.intake import Intake
+from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
@@ -68,14 +68,14 @@ class EngineCore:
         self._cache = cache
         self._page_size = config.page_size
         self._intake = Intake(vocabulary, context_length=ready.context_length, pool_tokens=ready.kv_tokens)
-        self._oracle = ReuseOracle()
+        self._oracle = oracle = ReuseOracle()
         self._queue = WaitingQueue(config.policy)
-        self._admission = Admission(cache, self._oracle, self._queue, config.page_size)
-        self._running = RunningSet(cache, config.max_running)
+        self._running = RunningSet(cache, oracle, config.max_running)
         self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
         self._replies: list[Reply] = []
         self._tally = Tally()
-        self._hold_admission = False  # after a retraction, until a running sequence has ended
+        admission = Admission(cache, oracle, self._queue, config.page_size)
+        self._planner = Planner(cache, self._running, self._queue, admission, step_tokens=config.step_tokens)
         self._steps = 0
         self._audited_step = 0
         self._next_audit = 0.0
@@ -132,7 +132,7 @@ class EngineCore:
         batch = StepBatch(self._steps, table_writes=self._running.table_writes)
         try:
             with self._tally.time("plan"):
-                self._plan(batch)
+                self._planner.plan(batch)
             if batch.rows:
                 result = self._execute(batch)
                 with self._tally.time("commit"):
@@ -144,62 +144,6 @@ class EngineCore:
             assert not findings, findings
         replies, self._replies = self._replies, []
         return replies
-
-    def _plan(self, batch: StepBatch) -> None:
-        for sequence in [s for s in self._running if s.decoding]:
-            if sequence in self._running:
-                batch.subject = sequence
-                if self._grow(sequence):
-                    batch.add(Row(sequence, sequence.computed, sequence.length))
-        for sequence in self._running:
-            if not sequence.decoding and batch.tokens < self._config.step_tokens:
-                self._add_chunk(sequence, batch)
-        if self._may_admit(batch):
-            for sequence in self._admission.admit(self._running, batch):
-                self._start(sequence)
-                self._add_chunk(sequence, batch)
-                if not self._may_admit(batch):
-                    break
-        batch.subject = None
-
-    def _may_admit(self, batch: StepBatch) -> bool:
-        free = bool(self._queue) and not self._running.full and not self._hold_admission
-        return free and batch.tokens < self._config.step_tokens
-
-    def _add_chunk(self, sequence: Sequence, batch: StepBatch) -> None:
-        end = min(sequence.length, sequence.computed + self._config.step_tokens - batch.tokens)
-        batch.add(Row(sequence, sequence.computed, end))
-
-    def _start(self, sequence: Sequence) -> None:
-        self._running.start(sequence)
-        if sequence.admitted is None:
-            sequence.admitted = time.monotonic()
-
-    def _grow(self, sequence: Sequence) -> bool:
-        """A page for the next position. Where none is to be had the latest admitted sequences are retracted; the
-        first admitted one never is, so progress is always made. False: `sequence` itself was retracted."""
-        if sequence.computed < len(sequence.pages) * self._page_size:
-            return True
-        while True:
-            try:
-                pages = self._cache.allocate(1)
-            except OutOfPages:
-                victim = self._running.latest
-                assert len(self._running) > 1, "one sequence always fits: intake refused what can't"
-                self._retract(victim)
-                if victim is sequence:
-                    return False
-            else:
-                self._running.extend(sequence, pages)
-                return True
-
-    def _retract(self, sequence: Sequence) -> None:
-        """Give up slot and pages; what was computed stays in the tree until it is evicted."""
-        self._leave(sequence)
-        sequence.retractions += 1
-        self._tally.retractions += 1
-        self._hold_admission = True
-        self._queue.put_back(sequence)
 
     # --- execute ---
 
@@ -380,7 +324,6 @@ class EngineCore:
             except Exception:
                 log.exception("what request %r held could not be given back", request_id)
                 self._running.forget(sequence)
-            self._hold_admission = False
         if isinstance(error, Aborted):
             self._tally.aborted += 1
         else:
@@ -389,12 +332,8 @@ class EngineCore:
 
     def _leave(self, sequence: Sequence) -> None:
         """Out of the running set, where it is there; committed KV goes to the tree."""
-        if sequence not in self._running:
-            return
-        key = sequence.key(sequence.computed)
-        self._running.leave(sequence, keep_committed=True)
-        self._oracle.observe(key, sequence.namespace)
-        self._hold_admission = False
+        if sequence in self._running:
+            self._running.leave(sequence, keep_committed=True)
 
     # --- health ---
 
@@ -446,6 +385,7 @@ class EngineCore:
         """Totals and gauges at this moment."""
         cache = self._cache
         return self._tally.counters(
+            retractions=self._planner.retractions,
             running=len(self._running),
             waiting=len(self._queue),
             pages_total=cache.pages,

@@ -17,7 +17,6 @@ from palmette.runtime.scheduler.sequence import Generation, ScoreGroup, Scoring,
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.vocabulary import Vocabulary
 
-
 MAX_OUTPUT_INDEX = 2**62  # the step's arrays hold output indices as int64
 
 

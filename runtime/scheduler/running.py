@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.oracle import ReuseOracle
 from palmette.radix_cache.pages import PageId
 from palmette.runtime.scheduler.sequence import Sequence
 
@@ -16,11 +17,13 @@ from palmette.runtime.scheduler.sequence import Sequence
 class RunningSet:
     """In order of admission. `table_writes` are (slot, index, page), always of sequences that run."""
 
-    def __init__(self, cache: RadixCache, slots: int) -> None:
+    def __init__(self, cache: RadixCache, oracle: ReuseOracle, slots: int) -> None:
         self._cache = cache
+        self._oracle = oracle
         self._sequences: list[Sequence] = []
         self._free_slots = list(range(slots - 1, -1, -1))
         self.table_writes: list[tuple[int, int, PageId]] = []
+        self.departures = 0
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -58,7 +61,9 @@ class RunningSet:
         """Committed KV goes to the tree where it is kept, the other pages back to the pool."""
         assert sequence.lease is not None
         if keep_committed:
-            self._cache.finish(sequence.lease, sequence.key(sequence.computed), sequence.pages)
+            key = sequence.key(sequence.computed)
+            self._cache.finish(sequence.lease, key, sequence.pages)
+            self._oracle.observe(key, sequence.namespace)
         else:
             self._cache.free(sequence.pages[len(sequence.lease.pages) :])
             sequence.lease.release()
@@ -68,6 +73,7 @@ class RunningSet:
         """Out of the set; what it holds in the cache is not given back."""
         slot = sequence.slot
         assert slot is not None
+        self.departures += 1
         self._sequences.remove(sequence)
         self._free_slots.append(slot)
         self.table_writes[:] = [write for write in self.table_writes if write[0] != slot]

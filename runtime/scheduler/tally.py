@@ -20,7 +20,6 @@ class Tally:
         self.finished = 0
         self.failed = 0
         self.aborted = 0
-        self.retractions = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.reusable_tokens = 0
@@ -52,6 +51,7 @@ class Tally:
         pages_total: int,
         pages_free: int,
         pages_cached: int,
+        retractions: int,
         evicted_pages: int,
         quarantined_pages: int,
     ) -> Counters:
@@ -72,7 +72,7 @@ class Tally:
             finished=self.finished,
             failed=self.failed,
             aborted=self.aborted,
-            retractions=self.retractions,
+            retractions=retractions,
             receive_seconds=self._seconds["receive"],
             plan_seconds=self._seconds["plan"],
             execute_seconds=self._seconds["execute"],
