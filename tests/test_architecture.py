@@ -195,3 +195,11 @@ def test_the_architecture_page_lists_every_file(root: Path) -> None:
         if path.name != "__init__.py" or len(path.read_text().splitlines()) > 3
     }
     assert listed == present, f"not on the page: {sorted(present - listed)}; gone: {sorted(listed - present)}"
+
+
+def test_the_line_that_picks_the_next_is_where_the_page_says(root: Path) -> None:
+    page = " ".join((root / "docs" / "architecture.md").read_text().split())
+    named = re.search(r"The line that picks the next one is `([^`]+)` in `([^`]+)`", page)
+    assert named, "the page names the line and its file"
+    line, path = named.groups()
+    assert line in (root / path).read_text()
