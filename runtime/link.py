@@ -162,6 +162,7 @@ class LocalLink:
     def _run(self) -> None:
         """The engine's thread: receive, step, emit."""
         next_beat = time.monotonic()
+        emit_seconds = 0.0
         try:
             while not self._closing:
                 for request in self._receive(next_beat):
@@ -172,9 +173,12 @@ class LocalLink:
                     next_beat = now + HEARTBEAT_SECONDS
                     if not self._core.has_work:
                         self._core.upkeep()
-                    replies = [*replies, Heartbeat(self._core.counters())]
+                    counters = msgspec.structs.replace(self._core.counters(), emit_seconds=emit_seconds)
+                    replies = [*replies, Heartbeat(counters)]
                 if replies:
+                    start = time.perf_counter()
                     self._call(self._arrive, replies)
+                    emit_seconds += time.perf_counter() - start
         except Exception as error:  # the boundary of the engine: reported to every open request
             self._call(self._die, error)
 

@@ -120,7 +120,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     plan_seconds: float = 0.0
     execute_seconds: float = 0.0
     commit_seconds: float = 0.0
-    emit_seconds: float = 0.0
+    emit_seconds: float = 0.0  # known to the link, which sends the heartbeats
     receive_seconds: float = 0.0
 
 

@@ -97,7 +97,7 @@ class EngineSockets:
 def serve_core(core: Core, sockets: EngineSockets) -> None:
     """Receive, step, emit, until a Shutdown; a draining one ends it when the work is done."""
     sockets.send([core.ready])
-    next_beat = 0.0
+    next_beat = emit_seconds = 0.0
     draining = False
     while not (draining and not core.has_work):
         idle = 0.0 if core.has_work else max(0.0, min(HEARTBEAT_SECONDS, next_beat - time.monotonic()))
@@ -110,9 +110,11 @@ def serve_core(core: Core, sockets: EngineSockets) -> None:
             next_beat = now + HEARTBEAT_SECONDS
             if not core.has_work:
                 core.upkeep()
-            replies = [*replies, Heartbeat(core.counters())]
+            replies = [*replies, Heartbeat(msgspec.structs.replace(core.counters(), emit_seconds=emit_seconds))]
         if replies:
+            start = time.perf_counter()
             sockets.send(replies)
+            emit_seconds += time.perf_counter() - start
 
 
 def main(build_core: BuildCore, arguments: Sequence[str]) -> int:

@@ -137,6 +137,7 @@ async def test_ready_then_answers_then_heartbeats(linked: tuple[EngineLink, Inbo
     beat = await inbox.until(lambda reply: isinstance(reply, Heartbeat))
     assert isinstance(beat, Heartbeat)
     assert beat.counters.steps == 5
+    await inbox.until(lambda reply: isinstance(reply, Heartbeat) and reply.counters.emit_seconds > 0)
     assert inbox.threads == {threading.get_ident()}
 
 
