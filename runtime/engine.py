@@ -110,11 +110,13 @@ def pool_pages(config: EngineConfig, model: Model, context: int) -> int:
 class Engine:
     """An engine in this process: scheduler and worker in a thread, the frontend on an event loop of its own.
 
-    `Engine(model="smollm2-135m", threads=2)` takes the fields of EngineConfig. Use it as a context manager, or call
+    `Engine("smollm2-135m", threads=2)` takes a model or an EngineConfig, and the fields of EngineConfig. Use it as a context manager, or call
     `close`. Safe to use from any thread.
     """
 
-    def __init__(self, config: EngineConfig | None = None, **options: Any) -> None:
+    def __init__(self, config: EngineConfig | str | None = None, **options: Any) -> None:
+        if isinstance(config, str):
+            config = EngineConfig(model=config)
         self.config = _with_options(config or EngineConfig(), options)
         files = resolve(self.config.model)
         core = build_core(self.config, files)
@@ -181,6 +183,11 @@ S = TypeVar("S", EngineConfig, SamplingParams)
 
 def _with_options(base: S, options: dict[str, Any]) -> S:
     """`base` with fields replaced. Raises InvalidRequest for a name that is no field, listing those there are."""
+    if not isinstance(base, msgspec.Struct):
+        raise InvalidRequest(
+            f"{base!r} was given where an EngineConfig or SamplingParams belongs.",
+            hint="Give the options by name, for example max_tokens=32.",
+        )
     fields = base.__struct_fields__
     for name in options:
         if name not in fields:

@@ -1,0 +1,62 @@
+"""`palmette.Engine` as a library: its arguments, its answers, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from palmette.runtime.engine import Engine
+from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound, NeverFits
+from palmette.runtime.frontend import Message
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine("tiny", threads=1, kv_tokens=4096) as running:
+        yield running
+
+
+def test_prompts_of_every_kind(engine: Engine) -> None:
+    options = {"max_tokens": 5, "temperature": 0.0, "ignore_eos": True}
+    text = engine.generate("the model", **options)
+    assert len(text.tokens) == 5
+    assert [output.text for output in engine.generate(["the model", "the model"], **options)] == [text.text] * 2
+    assert len(engine.generate([5, 6, 7], **options).tokens) == 5
+    assert len(engine.generate([Message("user", "hello")], **options).tokens) == 5
+
+
+def test_wrong_arguments_are_named(engine: Engine) -> None:
+    with pytest.raises(InvalidRequest, match="There is no option 'max_new_tokens'"):
+        engine.generate("a", max_new_tokens=5)
+    with pytest.raises(InvalidRequest, match="was given where"):
+        engine.generate("a", {"max_tokens": 5})  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="temperature=-1"):
+        engine.generate("a", temperature=-1.0)
+    with pytest.raises(ContextLengthExceeded, match="max_tokens is 5000"):
+        engine.generate("a", max_tokens=5000)
+    with pytest.raises(InvalidRequest, match="page_size=0"):
+        Engine("tiny", page_size=0)
+    with pytest.raises(InvalidRequest, match="There is no option 'modle'"):
+        Engine(modle="tiny")
+    with pytest.raises(ModelNotFound):
+        Engine("no-such-model")
+    with pytest.raises(NeverFits, match="less than one page"):
+        Engine("tiny", kv_tokens=3)
+    assert engine.generate("still here", max_tokens=1).tokens
+
+
+def test_a_pool_smaller_than_the_context_bounds_it() -> None:
+    with Engine("tiny", kv_tokens=64, threads=1) as small:
+        assert small.ready.context_length == 64
+        assert len(small.generate([5] * 60, ignore_eos=True).tokens) == 4
+        with pytest.raises(ContextLengthExceeded, match="context of 64"):
+            small.generate([5] * 65)
+
+
+def test_a_closed_engine_says_so() -> None:
+    engine = Engine("tiny", threads=1)
+    engine.close()
+    engine.close()
+    with pytest.raises(InvalidRequest, match="closed"):
+        engine.generate("a")
