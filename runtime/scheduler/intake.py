@@ -50,7 +50,11 @@ class Intake:
         max_tokens = room if params.max_tokens is None else params.max_tokens
         self._check_room(length, max(max_tokens, 1 if params.max_tokens is None else 0), "max_tokens")
         ending = () if params.ignore_eos else self._vocabulary.eos_ids
-        penalised = params.repetition_penalty != 1 or params.frequency_penalty != 0 or params.presence_penalty != 0
+        seen: dict[int, int] | None = None
+        if params.repetition_penalty != 1:
+            seen = dict.fromkeys(unpack(request.prompt), 0)
+        elif params.frequency_penalty != 0 or params.presence_penalty != 0:
+            seen = {}
         tokens = bytearray(request.prompt)
         sequence = self._sequence(request.id, tokens, request.namespace, request.priority)
         sequence.generation = Generation(
@@ -65,7 +69,7 @@ class Intake:
                 min_tokens=params.min_tokens,
             ),
             barred=(*ending, *params.stop_token_ids),
-            seen=dict.fromkeys(unpack(request.prompt), 0) if penalised else None,
+            seen=seen,
         )
         if request.prompt_logprobs_from is not None and request.prompt_logprobs_from < length:
             first = max(1, request.prompt_logprobs_from)

@@ -18,7 +18,7 @@ from palmette.runtime.scheduler.stops import StopChecker
 
 @dataclass(slots=True)
 class Generation:
-    """How a sequence is continued. `seen` counts output occurrences of prompt and output tokens, for penalties."""
+    """How a sequence is continued. `seen` counts output occurrences of the tokens that a penalty concerns."""
 
     params: SamplingParams
     seed: int
