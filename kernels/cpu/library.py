@@ -23,14 +23,22 @@ KvStorage = Literal["bfloat16", "float32"]
 KV_CODES: dict[KvStorage, int] = {"bfloat16": 0, "float32": 1}
 
 
-class _Linear(c.Structure):
+class _Part(c.Structure):
     _fields_ = (
         ("format", c.c_int32),
-        ("outputs", c.c_int32),
-        ("inputs", c.c_int32),
-        ("reserved", c.c_int32),
+        ("blocks", c.c_int32),
         ("data", c.c_void_p),
         ("bias", c.c_void_p),
+    )
+
+
+class _Linear(c.Structure):
+    _fields_ = (
+        ("blocks", c.c_int32),
+        ("inputs", c.c_int32),
+        ("parts", c.c_int32),
+        ("reserved", c.c_int32),
+        ("part", c.POINTER(_Part)),
     )
 
 
@@ -129,7 +137,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Weight:
-    """A packed linear: `data` as packing.py makes it, `bias` [outputs] or None."""
+    """A packed linear: `data` as packing.py makes it, `bias` [outputs, padded to a multiple of 16] or None."""
 
     format: Format
     outputs: int
@@ -137,20 +145,23 @@ class Weight:
     data: Bytes
     bias: Floats | None = None
 
-    def struct(self) -> _Linear:
-        padded = -(-self.outputs // LANES) * LANES
-        bias = None if self.bias is None else self.bias.ctypes.data
-        return _Linear(FORMAT_CODES[self.format], padded, self.inputs, 0, self.data.ctypes.data, bias)
+    @property
+    def blocks(self) -> int:
+        return -(-self.outputs // LANES)
+
+
+# Weights with the same inputs, one product: the outputs follow each other. All but the last have a multiple of 16.
+Fused = tuple[Weight, ...]
 
 
 @dataclass(frozen=True)
 class LayerWeights:
     attention_norm: Floats  # [hidden]
-    qkv: Weight
-    out: Weight
+    qkv: Fused
+    out: Fused
     mlp_norm: Floats
-    gate_up: Weight  # outputs in packing.gate_up_order
-    down: Weight
+    gate_up: Fused  # outputs in packing.gate_up_order
+    down: Fused
     attention: Attention = Attention()
 
 
@@ -180,8 +191,8 @@ class ModelWeights:
     cosines: Floats  # [positions, head_dim / 2]
     sines: Floats
     final_norm: Floats
-    embedding: Weight
-    head: Weight
+    embedding: Fused
+    head: Fused
     layers: Sequence[LayerWeights] = field(repr=False)
 
 
@@ -211,25 +222,25 @@ class Library:
         self._c.palmette_delete.argtypes = (c.c_void_p,)
         self._c.palmette_forward.argtypes = (c.c_void_p, c.c_void_p)
         self._c.palmette_layout.argtypes = (c.c_int32,)
-        for index, struct in enumerate((_Linear, _Layer, _Model, _Step, _AttentionCall)):
+        for index, struct in enumerate((_Part, _Linear, _Layer, _Model, _Step, _AttentionCall)):
             assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
 
     def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
         return NativeEngine(self._c, model, threads)
 
-    def linear(self, weight: Weight, x: Floats) -> Floats:
-        """x [rows, inputs] → [rows, outputs], in one thread; without the bias."""
-        x = np.ascontiguousarray(x, np.float32)
-        struct = weight.struct()
-        out = np.full((len(x), struct.outputs), np.nan, np.float32)
+    def linear(self, weight: Weight | Fused, x: Floats) -> Floats:
+        """x [rows, inputs] → [rows, outputs], in one thread."""
+        x, weights = np.ascontiguousarray(x, np.float32), _fused(weight)
+        struct = _linear(weights)
+        out = np.full((len(x), struct.blocks * LANES), np.nan, np.float32)
         self._c.palmette_linear(c.byref(struct), _at(x), len(x), _at(out))
-        return out[:, : weight.outputs]
+        return out[:, : sum(part.outputs for part in weights)]
 
-    def embed(self, weight: Weight, tokens: Ints) -> Floats:
+    def embed(self, weight: Weight | Fused, tokens: Ints) -> Floats:
         """Rows of a packed [vocabulary, hidden] → [tokens, hidden]."""
-        tokens = np.ascontiguousarray(tokens, np.int32)
-        out = np.full((len(tokens), weight.inputs), np.nan, np.float32)
-        self._c.palmette_embed(c.byref(weight.struct()), _at(tokens), len(tokens), _at(out))
+        tokens, struct = np.ascontiguousarray(tokens, np.int32), _linear(_fused(weight))
+        out = np.full((len(tokens), struct.inputs), np.nan, np.float32)
+        self._c.palmette_embed(c.byref(struct), _at(tokens), len(tokens), _at(out))
         return out
 
     def rms_norm(self, x: Floats, weight: Floats, eps: float) -> Floats:
@@ -292,7 +303,7 @@ class NativeEngine:
         self._struct = _Model(
             len(model.layers), model.hidden, model.inner, model.heads, model.kv_heads, model.head_dim,
             model.vocabulary, KV_CODES[model.kv], model.eps, model.scale, model.cosines.ctypes.data,
-            model.sines.ctypes.data, model.final_norm.ctypes.data, model.embedding.struct(), model.head.struct(),
+            model.sines.ctypes.data, model.final_norm.ctypes.data, _linear(model.embedding), _linear(model.head),
             self._layers,
         )  # fmt: skip
         self._handle: int | None = self._c.palmette_new(c.byref(self._struct), threads)
@@ -335,9 +346,25 @@ class NativeEngine:
 
 def _layer(layer: LayerWeights) -> _Layer:
     return _Layer(
-        layer.attention_norm.ctypes.data, layer.qkv.struct(), layer.out.struct(), layer.mlp_norm.ctypes.data,
-        layer.gate_up.struct(), layer.down.struct(), layer.attention.struct(),
+        layer.attention_norm.ctypes.data, _linear(layer.qkv), _linear(layer.out), layer.mlp_norm.ctypes.data,
+        _linear(layer.gate_up), _linear(layer.down), layer.attention.struct(),
     )  # fmt: skip
+
+
+def _linear(weights: Fused) -> _Linear:
+    parts = [
+        _Part(
+            FORMAT_CODES[weight.format], weight.blocks, weight.data.ctypes.data,
+            None if weight.bias is None else weight.bias.ctypes.data,
+        )
+        for weight in weights
+    ]  # fmt: skip
+    blocks = sum(weight.blocks for weight in weights)
+    return _Linear(blocks, weights[0].inputs, len(parts), 0, (_Part * len(parts))(*parts))
+
+
+def _fused(weight: Weight | Fused) -> Fused:
+    return (weight,) if isinstance(weight, Weight) else weight
 
 
 def _at(array: npt.NDArray[Any]) -> c.c_void_p:

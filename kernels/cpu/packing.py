@@ -1,6 +1,6 @@
 """Weights in the layout that native/linear.h reads: blocks of 16 outputs, groups of 32 inputs. numpy only.
 
-Q4_0, Q4_1 and Q8_0 keep their quants and scales; everything else is packed as bfloat16 or float32.
+Quantised weights keep their quants; everything else is packed as bfloat16 or float32. gguf_blocks.py makes a Quantised.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 LANES = 16
 GROUP = 32
-Format = Literal["q4", "q8", "bf16", "f32"]
-FORMAT_CODES: dict[Format, int] = {"q4": 0, "q8": 1, "bf16": 2, "f32": 3}
-GROUP_BYTES: dict[Format, int] = {"q4": 320, "q8": 544, "bf16": 1024, "f32": 2048}
+QuantisedFormat = Literal["q4", "q8", "q8_min", "q8_16"]
+Format = Literal["q4", "q8", "q8_min", "q8_16", "bf16", "f32"]
+FORMAT_CODES: dict[Format, int] = {"q4": 0, "q8": 1, "bf16": 2, "f32": 3, "q8_min": 4, "q8_16": 5}
+GROUP_BYTES: dict[Format, int] = {"q4": 320, "q8": 544, "q8_min": 576, "q8_16": 576, "bf16": 1024, "f32": 2048}
 
 Bytes = npt.NDArray[np.uint8]
 Half = npt.NDArray[np.float16]
@@ -24,45 +25,27 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Quantised:
-    """A weight [outputs, inputs] as w = scale × (quant − zero) + minimum, per output and group of 32 inputs.
+    """A weight [outputs, inputs] by groups of 32 inputs.
 
-    "q4": quants 0 … 15 with scales and minima; "q8": quants + 128 in 1 … 255 with scales.
+    "q4": w = scale × quant + minimum, quants 0 … 15; "q8_min": the same, 0 … 255;
+    "q8": w = scale × (quant − 128), quants 1 … 255; "q8_16": the same, with a scale for each 16 inputs.
     """
 
-    format: Literal["q4", "q8"]
+    format: QuantisedFormat
     quants: Bytes  # [outputs, groups, 32]
-    scales: Half  # [outputs, groups]
-    minima: Half | None  # [outputs, groups], "q4" only
-
-
-def unpack_gguf(kind: str, data: Bytes, shape: tuple[int, int]) -> Quantised | None:
-    """The quants of a GGUF tensor's blocks; None for a type that has no native form."""
-    outputs, inputs = shape
-    groups = inputs // GROUP
-    if kind == "q8_0":
-        blocks = data.reshape(outputs, groups, 34)
-        return Quantised("q8", blocks[:, :, 2:] ^ np.uint8(0x80), _halves(blocks[:, :, :2]), None)
-    if kind == "q4_1":
-        blocks = data.reshape(outputs, groups, 20)
-        return Quantised("q4", _nibbles(blocks[:, :, 4:]), _halves(blocks[:, :, :2]), _halves(blocks[:, :, 2:4]))
-    if kind == "q4_0":
-        blocks = data.reshape(outputs, groups, 18)
-        scales = _halves(blocks[:, :, :2])
-        return Quantised("q4", _nibbles(blocks[:, :, 2:]), scales, (scales.astype(np.float32) * -8).astype(np.float16))
-    return None
+    scales: Half  # [outputs, groups], for "q8_16" [outputs, groups, 2]
+    minima: Half | None = None  # [outputs, groups], for "q4" and "q8_min" only
 
 
 def concatenate(parts: list[Quantised]) -> Quantised:
     """The outputs of all parts, which have one format, in order."""
     first = parts[0]
-    minima = (
-        np.concatenate([part.minima for part in parts if part.minima is not None]) if first.format == "q4" else None
-    )
+    minima = [part.minima for part in parts if part.minima is not None]
     return Quantised(
         first.format,
         np.concatenate([part.quants for part in parts]),
         np.concatenate([part.scales for part in parts]),
-        minima,
+        np.concatenate(minima) if minima else None,
     )
 
 
@@ -77,15 +60,14 @@ def pack_quantised(weight: Quantised) -> Bytes:
     outputs, groups, _ = weight.quants.shape
     blocks = -(-outputs // LANES)
     quants = _pad(weight.quants, blocks * LANES).reshape(blocks, LANES, groups, GROUP)
-    scales = _pad(weight.scales, blocks * LANES)
     if weight.format == "q4":
-        assert weight.minima is not None
         halves = quants.reshape(blocks, LANES, groups, 4, 2, 4).transpose(0, 2, 3, 1, 5, 4)
-        packed = (halves[..., 0] | (halves[..., 1] << 4)).reshape(blocks, groups, 256)
-        pieces = [packed, _scale_bytes(scales, blocks), _scale_bytes(_pad(weight.minima, blocks * LANES), blocks)]
+        packed = halves[..., 0] | (halves[..., 1] << 4)
     else:
-        words = quants.reshape(blocks, LANES, groups, 8, 4).transpose(0, 2, 3, 1, 4)
-        pieces = [words.reshape(blocks, groups, 512), _scale_bytes(scales, blocks)]
+        packed = quants.reshape(blocks, LANES, groups, 8, 4).transpose(0, 2, 3, 1, 4)
+    pieces = [packed.reshape(blocks, groups, -1), _scale_bytes(weight.scales, blocks)]
+    if weight.minima is not None:
+        pieces.append(_scale_bytes(weight.minima, blocks))
     return np.concatenate(pieces, axis=-1).reshape(-1)
 
 
@@ -114,15 +96,7 @@ def _pad(array: Array, outputs: int) -> Array:
 
 
 def _scale_bytes(scales: Half, blocks: int) -> Bytes:
+    """scales [outputs, groups] or [outputs, groups, n] → [blocks, groups, n × 32 bytes]."""
     groups = scales.shape[1]
-    lanes = np.ascontiguousarray(scales.reshape(blocks, LANES, groups).transpose(0, 2, 1))
-    return lanes.view(np.uint8).reshape(blocks, groups, 2 * LANES)
-
-
-def _halves(raw: Bytes) -> Half:
-    return np.ascontiguousarray(raw).view(np.float16)[..., 0]
-
-
-def _nibbles(raw: Bytes) -> Bytes:
-    """GGUF's order: the low nibbles are elements 0 … 15 of a block, the high ones 16 … 31."""
-    return np.concatenate([raw & np.uint8(15), raw >> 4], axis=-1)
+    lanes = _pad(scales, blocks * LANES).reshape(blocks, LANES, groups, -1).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(lanes).view(np.uint8).reshape(blocks, groups, -1)

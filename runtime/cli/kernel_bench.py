@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 INPUTS = 1024
 ROW_COUNTS = (1, 32)
-ARITHMETIC: dict[Format, Arithmetic] = {"q4": "int8", "q8": "int8", "bf16": "bf16", "f32": "f32"}
+ARITHMETIC: dict[Format, Arithmetic] = {
+    "q4": "int8", "q8": "int8", "q8_min": "int8", "q8_16": "int8", "bf16": "bf16", "f32": "f32",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,10 @@ def _head(model: str) -> tuple[Format, int, int]:
 
     checkpoint = open_checkpoint(resolve(model))
     raw = checkpoint.tensor(HEAD if HEAD in checkpoint.tensor_names() else EMBEDDING)
-    forms: dict[str, Format] = {"q4_0": "q4", "q4_1": "q4", "q8_0": "q8"}
+    forms: dict[str, Format] = {
+        "q4_0": "q4", "q4_1": "q4", "q4_k": "q4", "q8_0": "q8", "q5_0": "q8", "iq4_nl": "q8", "q5_1": "q8_min",
+        "q5_k": "q8_min", "q6_k": "q8_16",
+    }  # fmt: skip
     return forms.get(raw.dtype, "bf16"), raw.shape[0], raw.shape[1]
 
 

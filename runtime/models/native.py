@@ -1,12 +1,13 @@
 """A decoder on the native kernels: its packed weights as data, and a whole step as one call that releases the GIL.
 
-Quantised weights keep their quants and scales; everything else is packed in the wanted dtype. Knows the llama family's
+Quantised weights keep their quants; everything else is packed in the wanted dtype. Knows the llama family's
 names (llama.FUSED) and nothing of requests. Chosen by loading.py where a compiler and the model's sizes allow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -14,40 +15,39 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from palmette.kernels.cpu.library import Floats, LayerWeights, Library, ModelWeights, NativeEngine, Weight
+from palmette.kernels.cpu.gguf_blocks import unpack_gguf
+from palmette.kernels.cpu.library import Floats, Fused, LayerWeights, Library, ModelWeights, NativeEngine, Weight
 from palmette.kernels.cpu.packing import (
+    GROUP,
     GROUP_BYTES,
     LANES,
-    Bytes,
-    Format,
     Quantised,
     concatenate,
     gate_up_order,
     pack_float,
     pack_quantised,
     take,
-    unpack_gguf,
 )
 from palmette.kernels.protocol import Batch
 from palmette.radix_cache.packed_store import PackedKVStore
 from palmette.runtime.checkpoint.config import ModelConfig
 from palmette.runtime.checkpoint.dequantize import to_float32
-from palmette.runtime.checkpoint.protocol import Checkpoint
+from palmette.runtime.checkpoint.protocol import Checkpoint, RawTensor
 from palmette.runtime.models.layers import Tensors
 from palmette.runtime.models.llama import FUSED
 from palmette.runtime.models.rope import RopeTable, inverse_frequencies
 
 
 def pack(checkpoint: Checkpoint, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that NativeDecoder reads: "name.format" → packed bytes; norms and biases in float32."""
+    """The tensors that NativeDecoder reads: "name.part.format" → packed bytes; norms and biases in float32."""
     config, names = checkpoint.config, frozenset(checkpoint.tensor_names())
 
     def floats(name: str) -> Tensor:
         return torch.from_numpy(np.array(to_float32(checkpoint.tensor(name)), dtype=np.float32))
 
-    yield _packed(checkpoint, "embedding", ["model.embed_tokens.weight"], dtype)
+    yield from _packed(checkpoint, "embedding", ["model.embed_tokens.weight"], dtype)
     if "lm_head.weight" in names:
-        yield _packed(checkpoint, "head", ["lm_head.weight"], dtype)
+        yield from _packed(checkpoint, "head", ["lm_head.weight"], dtype)
     yield "final_norm", floats("model.norm.weight")
     for layer in range(config.layers):
         source, target = f"model.layers.{layer}.", f"layers.{layer}."
@@ -55,7 +55,7 @@ def pack(checkpoint: Checkpoint, dtype: torch.dtype) -> Iterator[tuple[str, Tens
         yield target + "mlp_norm", floats(source + "post_attention_layernorm.weight")
         for fused, parts in FUSED.items():
             order = gate_up_order(config.intermediate_size) if fused == "gate_up" else None
-            yield _packed(checkpoint, target + fused, [f"{source}{part}.weight" for part in parts], dtype, order)
+            yield from _packed(checkpoint, target + fused, [f"{source}{part}.weight" for part in parts], dtype, order)
             if any(f"{source}{part}.bias" in names for part in parts):
                 bias = torch.cat([floats(f"{source}{part}.bias") for part in parts])
                 yield f"{target}{fused}.bias", bias if order is None else bias[torch.from_numpy(order)]
@@ -67,19 +67,35 @@ def _packed(
     names: Sequence[str],
     dtype: torch.dtype,
     order: npt.NDArray[np.intp] | None = None,
-) -> tuple[str, Tensor]:
+) -> Iterator[tuple[str, Tensor]]:
+    """A fused linear in as few parts as its formats need; in one where its outputs are put in another order."""
     raws = [checkpoint.tensor(name) for name in names]
-    quantised: list[Quantised] = []
-    if dtype != torch.float32:
-        found = [unpack_gguf(raw.dtype, raw.data, (raw.shape[0], raw.shape[1])) for raw in raws]
-        quantised = [part for part in found if part is not None]
-    if len(quantised) == len(raws) and len({part.format for part in quantised}) == 1:
-        weight = concatenate(quantised)
-        packed: Bytes = pack_quantised(weight if order is None else take(weight, order))
-        return f"{target}.{weight.format}", torch.from_numpy(packed)
-    values = np.concatenate([to_float32(raw) for raw in raws])
-    form: Literal["bf16", "f32"] = "f32" if dtype == torch.float32 else "bf16"
-    return f"{target}.{form}", torch.from_numpy(pack_float(values if order is None else values[order], form))
+    runs = _runs([_read(raw, dtype) for raw in raws])
+    if order is not None and len(runs) > 1:
+        runs = [np.concatenate([to_float32(raw) for raw in raws])]
+    for index, run in enumerate(runs):
+        if isinstance(run, Quantised):
+            form, packed = run.format, pack_quantised(run if order is None else take(run, order))
+            yield f"{target}.{index}.{form}", torch.from_numpy(packed)
+        else:
+            kind: Literal["bf16", "f32"] = "f32" if dtype == torch.float32 else "bf16"
+            yield f"{target}.{index}.{kind}", torch.from_numpy(pack_float(run if order is None else run[order], kind))
+
+
+def _read(raw: RawTensor, dtype: torch.dtype) -> Quantised | Floats:
+    found = None if dtype == torch.float32 else unpack_gguf(raw.dtype, raw.data, (raw.shape[0], raw.shape[1]))
+    return to_float32(raw) if found is None else found
+
+
+def _runs(parts: Sequence[Quantised | Floats]) -> list[Quantised | Floats]:
+    """Neighbours of one format joined."""
+    runs: list[Quantised | Floats] = []
+    for _, run in groupby(parts, key=lambda part: part.format if isinstance(part, Quantised) else None):
+        members = list(run)
+        quantised = [part for part in members if isinstance(part, Quantised)]
+        floats = [part for part in members if not isinstance(part, Quantised)]
+        runs.append(concatenate(quantised) if quantised else np.concatenate(floats))
+    return runs
 
 
 class NativeDecoder:
@@ -129,8 +145,8 @@ def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> Model
     def floats(name: str) -> Floats:
         return tensors[name].numpy()
 
-    def weight(name: str, outputs: int, inputs: int) -> Weight:
-        return _weight(tensors, name, outputs, inputs)
+    def weight(name: str, outputs: int, inputs: int) -> Fused:
+        return _fused(tensors, name, outputs, inputs)
 
     embedding = weight("embedding", config.vocab_size, hidden)
     tied = not any(name.startswith("head.") for name in tensors)
@@ -164,14 +180,19 @@ def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> Model
     )
 
 
-def _weight(tensors: Tensors, name: str, outputs: int, inputs: int) -> Weight:
-    forms: tuple[Format, ...] = ("q4", "q8", "bf16", "f32")
-    form = next(form for form in forms if f"{name}.{form}" in tensors)
-    data = tensors[f"{name}.{form}"].numpy()
-    padded = -(-outputs // LANES)
-    assert data.size == padded * (inputs // 32) * GROUP_BYTES[form], f"{name} has {data.size} packed bytes"
+def _fused(tensors: Tensors, name: str, outputs: int, inputs: int) -> Fused:
     bias = tensors.get(f"{name}.bias")
-    return Weight(form, outputs, inputs, data, None if bias is None else bias.numpy())
+    weights: list[Weight] = []
+    done = 0
+    while done < outputs:
+        form = next(form for form in GROUP_BYTES if f"{name}.{len(weights)}.{form}" in tensors)
+        data = tensors[f"{name}.{len(weights)}.{form}"].numpy()
+        size = data.size // (inputs // GROUP * GROUP_BYTES[form]) * LANES
+        part = None if bias is None else bias.numpy()[done : done + size]
+        weights.append(Weight(form, min(size, outputs - done), inputs, data, part))
+        done += size
+    assert done - outputs < LANES, f"{name} has {done} packed outputs"
+    return tuple(weights)
 
 
 def _int32(tensor: Tensor) -> npt.NDArray[np.int32]:

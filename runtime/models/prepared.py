@@ -21,7 +21,7 @@ from palmette.runtime.checkpoint.config import ModelConfig
 from palmette.runtime.checkpoint.files import ModelFiles
 
 ALIGNMENT = 64  # bytes
-LAYOUT = 2  # raise it when a family stores its tensors otherwise
+LAYOUT = 3  # raise it when a family stores its tensors otherwise
 _TYPE_NAMES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.uint8: "U8"}
 _SOURCES = ("*.safetensors", "*.json")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,20 @@ from hypothesis import strategies as st
 
 from palmette.kernels.cpu.build import AVX2, BuildError, Target, build, detect_target, find_compiler
 from palmette.kernels.cpu.library import Floats, Library, Weight
-from palmette.kernels.cpu.packing import Quantised, concatenate, gate_up_order, pack_float, pack_quantised, take
+from palmette.kernels.cpu.packing import (
+    Format,
+    Quantised,
+    QuantisedFormat,
+    concatenate,
+    gate_up_order,
+    pack_float,
+    pack_quantised,
+    take,
+)
 
 Doubles = npt.NDArray[np.float64]
+ALL: tuple[str, ...] = get_args(Format)
+QUANTISED: tuple[str, ...] = get_args(QuantisedFormat)
 
 
 def _targets() -> list[Target]:
@@ -44,22 +56,31 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Library(build(tmp_path_factory.getbasetemp() / "kernels", request.param))
 
 
+def meaning(weight: Quantised) -> Doubles:
+    """The weights [outputs, inputs] that quants, scales and minima stand for."""
+    outputs, groups, _ = weight.quants.shape
+    scales = weight.scales.astype(np.float64).reshape(outputs, groups, -1)
+    scales = scales.repeat(32 // scales.shape[2], axis=2)
+    exact = (weight.quants.astype(np.float64) - (128 if weight.minima is None else 0)) * scales
+    if weight.minima is not None:
+        exact += weight.minima[..., None].astype(np.float64)
+    return exact.reshape(outputs, -1)
+
+
 def random_weight(kind: str, outputs: int, inputs: int, seed: int) -> tuple[Weight, Doubles]:
     """A packed weight and what it means."""
     generator = np.random.default_rng(seed)
     groups = inputs // 32
-    if kind in ("q4", "q8"):
-        form: Literal["q4", "q8"] = "q4" if kind == "q4" else "q8"
-        low, high = (0, 16) if kind == "q4" else (1, 256)
+    if kind in QUANTISED:
+        form: QuantisedFormat = kind  # type: ignore[assignment]
+        low, high = {"q4": (0, 16), "q8_min": (0, 256)}.get(kind, (1, 256))
         quants = generator.integers(low, high, (outputs, groups, 32)).astype(np.uint8)
-        scales = (generator.standard_normal((outputs, groups)) * 0.05).astype(np.float16)
-        minima = (generator.standard_normal((outputs, groups)) * 0.1).astype(np.float16) if kind == "q4" else None
-        packed = pack_quantised(Quantised(form, quants, scales, minima))
-        zero = 0 if kind == "q4" else 128
-        exact = (quants.astype(np.float64) - zero) * scales[..., None].astype(np.float64)
-        if minima is not None:
-            exact += minima[..., None].astype(np.float64)
-        return Weight(form, outputs, inputs, packed), exact.reshape(outputs, inputs)
+        by_scale = (outputs, groups, 2) if kind == "q8_16" else (outputs, groups)
+        scales = (generator.standard_normal(by_scale) * 0.05).astype(np.float16)
+        with_minima = kind in ("q4", "q8_min")
+        minima = (generator.standard_normal((outputs, groups)) * 0.1).astype(np.float16) if with_minima else None
+        weight = Quantised(form, quants, scales, minima)
+        return Weight(form, outputs, inputs, pack_quantised(weight)), meaning(weight)
     values = generator.standard_normal((outputs, inputs)).astype(np.float32)
     if kind == "bf16":
         values = (values.view(np.uint32) & 0xFFFF0000).view(np.float32)
@@ -77,7 +98,7 @@ def as_int8_sees_it(x: Floats) -> Doubles:
     return (quants * (most / np.float32(127)).astype(np.float64)).reshape(x.shape)
 
 
-KINDS = st.sampled_from(["q4", "q8", "bf16", "f32"])
+KINDS = st.sampled_from(ALL)
 
 
 @settings(max_examples=40, deadline=None)
@@ -94,7 +115,7 @@ def test_linear_is_close_to_float64(
 ) -> None:
     weight, exact = random_weight(kind, outputs, groups * 32, seed)
     x = (np.random.default_rng(seed + 1).standard_normal((rows, groups * 32)) * spread).astype(np.float32)
-    seen = as_int8_sees_it(x) if kind in ("q4", "q8") else x.astype(np.float64)
+    seen = as_int8_sees_it(x) if kind in QUANTISED else x.astype(np.float64)
     bound = (np.abs(seen) @ np.abs(exact).T) * 3e-6 + 1e-37
     assert (np.abs(library.linear(weight, x) - seen @ exact.T) <= bound).all()
 
@@ -111,18 +132,47 @@ def test_a_row_of_linear_has_the_same_bits_in_any_batch(
         assert (library.linear(weight, x[row : row + 1]).view(np.int32) == together[row].view(np.int32)).all()
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(KINDS, st.integers(1, 5)), min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.integers(1, 20),
+    st.integers(0, 1000),
+)
+def test_parts_of_any_formats_give_the_bits_that_they_give_alone(
+    library: Library, parts: list[tuple[str, int]], groups: int, rows: int, seed: int
+) -> None:
+    generator = np.random.default_rng(seed)
+    weights = tuple(
+        replace(
+            random_weight(kind, blocks * 16, groups * 32, seed + index)[0],
+            bias=generator.standard_normal(blocks * 16).astype(np.float32) if index % 2 else None,
+        )
+        for index, (kind, blocks) in enumerate(parts)
+    )
+    x = generator.standard_normal((rows, groups * 32)).astype(np.float32)
+    alone = np.concatenate([library.linear(weight, x) for weight in weights], axis=1)
+    assert (library.linear(weights, x).view(np.int32) == alone.view(np.int32)).all()
+    without = np.concatenate([library.linear(replace(weight, bias=None), x) for weight in weights], axis=1)
+    biases = [np.zeros(weight.outputs, np.float32) if weight.bias is None else weight.bias for weight in weights]
+    assert (alone == without + np.concatenate(biases)).all()
+    tokens = np.arange(0, alone.shape[1], 7, dtype=np.int32)
+    rows_of = np.concatenate([library.embed(weight, np.arange(weight.outputs, dtype=np.int32)) for weight in weights])
+    assert (library.embed(weights, tokens) == rows_of[tokens]).all()
+
+
 @pytest.mark.slow
 def test_all_paths_give_the_same_bits(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Integer sums are exact and every lane does the same operations, so the paths agree bit for bit."""
     libraries = [Library(build(tmp_path_factory.getbasetemp() / "kernels", target)) for target in _targets()]
-    for kind in ("q4", "q8", "bf16", "f32"):
+    for kind in ALL:
         weight, _ = random_weight(kind, 48, 128, 7)
         x = np.random.default_rng(3).standard_normal((13, 128)).astype(np.float32)
         results = [library.linear(weight, x) for library in libraries]
         assert all((result.view(np.int32) == results[0].view(np.int32)).all() for result in results), kind
 
 
-@pytest.mark.parametrize("kind", ["q4", "q8", "bf16", "f32"])
+@pytest.mark.parametrize("kind", ALL)
 def test_embedding_rows_are_the_weights(library: Library, kind: str) -> None:
     weight, exact = random_weight(kind, 37, 96, 5)
     tokens = np.array([0, 36, 17, 17, 1], dtype=np.int32)

@@ -3,11 +3,13 @@
 // the loaded weights and nothing else.
 //
 // Packed weights: blocks of 16 outputs; per block, groups of 32 inputs in order. A group of a block:
-//   q4   256 bytes: 4 × 64, low nibbles are inputs 8j … 8j+3, high nibbles 8j+4 … 8j+7 of 16 outputs (4 bytes each);
-//        then 16 half scales d and 16 half minima m: w = d q + m, q in 0 … 15
-//   q8   512 bytes: 8 × 64, inputs 4j … 4j+3 of 16 outputs, q + 128; then 16 half scales: w = d q, q in −127 … 127
-//   bf16 16 × 64 bytes: inputs 2j, 2j+1 of 16 outputs
-//   f32  32 × 64 bytes: input j of 16 outputs
+//   q4      256 bytes: 4 × 64, low nibbles are inputs 8j … 8j+3, high nibbles 8j+4 … 8j+7 of 16 outputs (4 bytes each);
+//           then 16 half scales d and 16 half minima m: w = d q + m, q in 0 … 15
+//   q8      512 bytes: 8 × 64, inputs 4j … 4j+3 of 16 outputs, q + 128; then 16 half scales: w = d q, q in −127 … 127
+//   q8_min  512 bytes as q8, q in 0 … 255; then 16 half scales and 16 half minima: w = d q + m
+//   q8_16   512 bytes as q8, q + 128; then 16 half scales of the first 16 inputs and 16 of the others
+//   bf16    16 × 64 bytes: inputs 2j, 2j+1 of 16 outputs
+//   f32     32 × 64 bytes: input j of 16 outputs
 #pragma once
 #include "simd.h"
 
@@ -15,58 +17,86 @@ namespace palmette {
 
 constexpr int GROUP = 32;
 
-enum Format : int32_t { Q4 = 0, Q8 = 1, BF16 = 2, F32 = 3 };
+enum Format : int32_t { Q4 = 0, Q8 = 1, BF16 = 2, F32 = 3, Q8_MIN = 4, Q8_16 = 5 };
 
-struct Linear {
+constexpr bool quantised(int32_t format) { return format != BF16 && format != F32; }
+constexpr bool has_minimum(int32_t format) { return format == Q4 || format == Q8_MIN; }
+constexpr int64_t quant_bytes(int32_t format) { return format == Q4 ? 256 : 512; }
+constexpr int64_t group_bytes(int32_t format) {
+  return format == BF16 ? 1024 : format == F32 ? 2048 : quant_bytes(format) + (format == Q8 ? 32 : 64);
+}
+
+// Outputs of one format, a multiple of 16 (the packer pads).
+struct Part {
   int32_t format;
-  int32_t outputs;  // a multiple of 16 (the packer pads)
-  int32_t inputs;   // a multiple of 32
-  int32_t reserved;
+  int32_t blocks;  // of 16 outputs
   const uint8_t* data;
-  const float* bias;  // outputs, or null
+  const float* bias;  // or null
 };
 
-constexpr int64_t group_bytes(int32_t format) {
-  return format == Q4 ? 320 : format == Q8 ? 544 : format == BF16 ? 1024 : 2048;
-}
-inline bool quantised(int32_t format) { return format == Q4 || format == Q8; }
+// Parts share their inputs; their outputs follow each other.
+struct Linear {
+  int32_t blocks;  // of all parts
+  int32_t inputs;  // a multiple of 32
+  int32_t parts;
+  int32_t reserved;
+  const Part* part;
+};
 
-// Rows of inputs in the two forms that products take: int8 `q` with a scale per (row, group of 32), the sum of the
-// group's q, and scale × sum; or float `f`. Row r begins at r × inputs (and r × groups).
+// The part that holds a block, and which of its own blocks that is.
+struct Place {
+  const Part& part;
+  int block;
+};
+inline Place locate(const Linear& w, int block) {
+  const Part* part = w.part;
+  while (block >= part->blocks) block -= part++->blocks;
+  return Place{*part, block};
+}
+
+// What a (row, group of 32) of int8 inputs has beside its quants. Weights stored as q + 128 take `offset` off again.
+struct Group {
+  float scale, total;         // total = scale × sum of the quants
+  int32_t offset, first_offset;  // −128 × sum of the quants; of the first 16 alone
+};
+
+// Rows of inputs in the two forms that products take: int8 with a Group each 32, or float. Row r begins at r × inputs.
 struct Rows {
   int8_t* q;
-  float* scale;
-  int32_t* sum;
-  float* total;
+  Group* group;
   float* f;
   Rows from(int64_t row, int64_t inputs) const {
-    const int64_t group = row * (inputs / GROUP);
-    return Rows{q + row * inputs, scale + group, sum + group, total + group, f + row * inputs};
+    return Rows{q + row * inputs, group + row * (inputs / GROUP), f + row * inputs};
   }
 };
 
+// Which of the forms the parts of a linear take.
+struct Forms {
+  bool int8, floats;
+};
+inline Forms forms_of(const Linear& w) {
+  Forms forms{};
+  for (int i = 0; i < w.parts; i++) (quantised(w.part[i].format) ? forms.int8 : forms.floats) = true;
+  return forms;
+}
+
 // x[0 … 32) → int8: scale = max |x| / 127, ties to even.
-PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, float* scale, int32_t* sum, float* total) {
+PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, Group* group) {
   const vf a = load<vf>(x), b = load<vf>(x + LANES);
   const vf zero{};
   const float most = max_lanes(max(max(a, zero - a), max(b, zero - b)));
   const float inverse = most > 0 ? 127.0f / most : 0.0f;
-  const vi qa = __builtin_convertvector(round_even(a * splat(inverse)), vi);
-  const vi qb = __builtin_convertvector(round_even(b * splat(inverse)), vi);
   typedef int8_t v16b __attribute__((vector_size(16)));
-  store(q, __builtin_convertvector(qa, v16b));
-  store(q + LANES, __builtin_convertvector(qb, v16b));
-  const vi both = qa + qb;
-  int32_t all = 0;
-  for (int i = 0; i < LANES; i++) all += both[i];
-  *scale = most / 127.0f;
-  *sum = all;
-  *total = *scale * float(all);
+  store(q, __builtin_convertvector(__builtin_convertvector(round_even(a * splat(inverse)), vi), v16b));
+  store(q + LANES, __builtin_convertvector(__builtin_convertvector(round_even(b * splat(inverse)), vi), v16b));
+  int32_t first = 0, second = 0;
+  for (int i = 0; i < LANES; i++) first += q[i], second += q[i + LANES];
+  const float scale = most / 127.0f;
+  *group = Group{scale, scale * float(first + second), -128 * (first + second), -128 * first};
 }
 
 static inline void quantise_row(const float* x, int inputs, const Rows& row) {
-  for (int g = 0; g < inputs / GROUP; g++)
-    quantise_group(x + g * GROUP, row.q + g * GROUP, row.scale + g, row.sum + g, row.total + g);
+  for (int g = 0; g < inputs / GROUP; g++) quantise_group(x + g * GROUP, row.q + g * GROUP, row.group + g);
 }
 
 // A single row reads weights as fast as memory gives them, if it asks early enough: the processor's own prefetching stops
@@ -75,58 +105,51 @@ PALMETTE_INLINE void prefetch(const uint8_t* at, int64_t bytes) {
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + 2048 + line);
 }
 
-// A tile of R rows × C blocks of 16 outputs → out[r][c × 16 …], C × 16 floats a row. `x` begins at the tile's first row.
-template <int R, int C> static void tile_q4(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
-  vf acc[R][C] = {};
-  const int64_t inputs = int64_t(groups) * GROUP;
-  const vb low = vb{} + uint8_t(15);
-  for (int g = 0; g < groups; g++) {
-    for (int c = 0; c < C; c++) {
-      const uint8_t* at = blocks + c * stride + g * group_bytes(Q4);
-      prefetch(at, group_bytes(Q4));
-      vb w[8];
+// The quants of a group: byte 4i + b of w[j] is input 4j + b of output i.
+template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) {
+  if constexpr (F == Q4) {
+    typedef uint16_t v32s __attribute__((vector_size(64)));
+    const vb low = vb{} + uint8_t(15);
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; j++) {
-        const vb packed = load<vb>(at + 64 * j);
-        typedef uint16_t v32s __attribute__((vector_size(64)));
-        w[2 * j] = packed & low;
-        w[2 * j + 1] = (vb)((v32s)packed >> 4) & low;
-      }
-      const vf d = from_half(at + 256), m = from_half(at + 288);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        const int8_t* q = x.q + r * inputs + g * GROUP;
-        vi sum{};
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) sum = dot4(sum, w[j], q + 4 * j);
-        const float scale = x.scale[int64_t(r) * groups + g];
-        acc[r][c] = fma(d * splat(scale), to_float(sum), acc[r][c]);
-        acc[r][c] = fma(m, splat(x.total[int64_t(r) * groups + g]), acc[r][c]);
-      }
+    for (int j = 0; j < 4; j++) {
+      const vb packed = load<vb>(at + 64 * j);
+      w[2 * j] = packed & low;
+      w[2 * j + 1] = (vb)((v32s)packed >> 4) & low;
     }
+  } else {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) w[j] = load<vb>(at + 64 * j);
   }
-  for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) store(out + (r * C + c) * LANES, acc[r][c]);
 }
 
-template <int R, int C> static void tile_q8(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
+// A tile of R rows × C blocks of 16 outputs → out[r][c × 16 …], C × 16 floats a row. `x` begins at the tile's first row.
+template <int32_t F, int R, int C>
+static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
   vf acc[R][C] = {};
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int g = 0; g < groups; g++) {
     for (int c = 0; c < C; c++) {
-      const uint8_t* at = blocks + c * stride + g * group_bytes(Q8);
-      prefetch(at, group_bytes(Q8));
+      const uint8_t* at = blocks + c * stride + g * group_bytes(F);
+      prefetch(at, group_bytes(F));
       vb w[8];
-#pragma GCC unroll 8
-      for (int j = 0; j < 8; j++) w[j] = load<vb>(at + 64 * j);
-      const vf d = from_half(at + 512);
+      load_quants<F>(at, w);
+      const vf d = from_half(at + quant_bytes(F));
+      const vf other = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);  // minima, or scales of the other 16
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++) {
         const int8_t* q = x.q + r * inputs + g * GROUP;
-        vi sum = splat(-128 * x.sum[int64_t(r) * groups + g]);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) sum = dot4(sum, w[j], q + 4 * j);
-        acc[r][c] = fma(d * splat(x.scale[int64_t(r) * groups + g]), to_float(sum), acc[r][c]);
+        const Group& group = x.group[int64_t(r) * groups + g];
+        vi sum = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) sum = dot4(sum, w[j], q + 4 * j);
+        if constexpr (F == Q8_16) {
+          acc[r][c] = fma(d * splat(group.scale), to_float(sum), acc[r][c]);
+          sum = splat(group.offset) - splat(group.first_offset);
+        }
+#pragma GCC unroll 4
+        for (int j = 4; j < 8; j++) sum = dot4(sum, w[j], q + 4 * j);
+        acc[r][c] = fma((F == Q8_16 ? other : d) * splat(group.scale), to_float(sum), acc[r][c]);
+        if constexpr (has_minimum(F)) acc[r][c] = fma(other, splat(group.total), acc[r][c]);
       }
     }
   }
@@ -161,8 +184,10 @@ static void tile_float(const uint8_t* blocks, int64_t stride, int groups, const 
 template <int R, int C>
 static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
   switch (format) {
-    case Q4: return tile_q4<R, C>(blocks, stride, groups, x, out);
-    case Q8: return tile_q8<R, C>(blocks, stride, groups, x, out);
+    case Q4: return tile_int<Q4, R, C>(blocks, stride, groups, x, out);
+    case Q8: return tile_int<Q8, R, C>(blocks, stride, groups, x, out);
+    case Q8_MIN: return tile_int<Q8_MIN, R, C>(blocks, stride, groups, x, out);
+    case Q8_16: return tile_int<Q8_16, R, C>(blocks, stride, groups, x, out);
     case BF16: return tile_float<R, C, true>(blocks, stride, groups, x, out);
     default: return tile_float<R, C, false>(blocks, stride, groups, x, out);
   }
@@ -170,9 +195,9 @@ static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int grou
 
 constexpr int TILE_ROWS = 12;
 
-// `count` rows × `width` blocks from block `first` on → out[row][width × 16]. Any cut into tiles gives the same bits.
-static void product(const Linear& w, int first, int width, Rows x, int count, float* out) {
-  const int groups = w.inputs / GROUP;
+// `count` rows × `width` blocks of a part, from `first` on → out[row][across × 16]. Any cut into tiles gives the same bits.
+static void product(const Part& w, int inputs, int first, int width, Rows x, int count, float* out, int across) {
+  const int groups = inputs / GROUP;
   const int64_t stride = groups * group_bytes(w.format);
   const uint8_t* blocks = w.data + first * stride;
   float piece[TILE_ROWS * LANES];
@@ -192,11 +217,28 @@ static void product(const Linear& w, int first, int width, Rows x, int count, fl
       else if (count >= 4) tile<4, 1>(w.format, block, stride, groups, x, piece), rows = 4;
       else if (count >= 2) tile<2, 1>(w.format, block, stride, groups, x, piece), rows = 2;
       else tile<1, 1>(w.format, block, stride, groups, x, piece), rows = 1;
-      for (int r = 0; r < rows; r++) store(out + (int64_t(r) * width + c) * LANES, load<vf>(piece + r * LANES));
+      for (int r = 0; r < rows; r++) store(out + (int64_t(r) * across + c) * LANES, load<vf>(piece + r * LANES));
     }
-    x = x.from(rows, w.inputs);
-    out += int64_t(rows) * width * LANES;
+    x = x.from(rows, inputs);
+    out += int64_t(rows) * across * LANES;
     count -= rows;
+  }
+}
+
+// The same over all parts, biases added → out[row][width × 16].
+static void product(const Linear& w, int first, int width, const Rows& x, int count, float* out) {
+  for (int done = 0; done < width;) {
+    const Place at = locate(w, first + done);
+    const int wide = at.part.blocks - at.block < width - done ? at.part.blocks - at.block : width - done;
+    float* to = out + done * LANES;
+    product(at.part, w.inputs, at.block, wide, x, count, to, width);
+    if (at.part.bias != nullptr)
+      for (int r = 0; r < count; r++)
+        for (int i = 0; i < wide * LANES; i += LANES) {
+          float* value = to + int64_t(r) * width * LANES + i;
+          store(value, load<vf>(value) + load<vf>(at.part.bias + at.block * LANES + i));
+        }
+    done += wide;
   }
 }
 

@@ -53,11 +53,11 @@ constexpr int PHASES_A_LAYER = 11;
 
 struct Prepared {
   Buffer<int8_t> q;
-  Buffer<float> scale, total, f;
-  Buffer<int32_t> sum;
+  Buffer<Group> group;
+  Buffer<float> f;
   Rows rows(int count, int width) {
-    const size_t values = size_t(count) * width, groups = values / GROUP;
-    return Rows{q.need(values), scale.need(groups), sum.need(groups), total.need(groups), f.need(values)};
+    const size_t values = size_t(count) * width;
+    return Rows{q.need(values), group.need(values / GROUP), f.need(values)};
   }
 };
 
@@ -74,23 +74,25 @@ static void norm(const float* x, const float* weight, int width, float eps, floa
 
 // The row of a token in a packed embedding.
 static void embed(const Linear& w, int32_t token, float* out) {
-  const int lane = token % LANES;
-  const int64_t size = group_bytes(w.format);
-  const uint8_t* block = w.data + int64_t(token / LANES) * (w.inputs / GROUP) * size;
+  const Place at = locate(w, token / LANES);
+  const int lane = token % LANES, format = at.part.format;
+  const int64_t size = group_bytes(format);
+  const uint8_t* block = at.part.data + int64_t(at.block) * (w.inputs / GROUP) * size;
   for (int g = 0; g < w.inputs / GROUP; g++, block += size) {
-    const auto half = [&](int at) {
+    const auto half = [&](int row) {  // of the halves behind the quants
       _Float16 value;
-      std::memcpy(&value, block + at + 2 * lane, 2);
+      std::memcpy(&value, block + quant_bytes(format) + 32 * row + 2 * lane, 2);
       return float(value);
     };
     for (int i = 0; i < GROUP; i++) {
       float value;
-      if (w.format == Q4) {
+      if (format == Q4) {
         const uint8_t byte = block[64 * (i / 8) + 4 * lane + i % 4];
-        value = half(256) * float(i % 8 < 4 ? byte & 15 : byte >> 4) + half(288);
-      } else if (w.format == Q8) {
-        value = half(512) * float(int(block[64 * (i / 4) + 4 * lane + i % 4]) - 128);
-      } else if (w.format == BF16) {
+        value = half(0) * float(i % 8 < 4 ? byte & 15 : byte >> 4) + half(1);
+      } else if (quantised(format)) {
+        const int q = block[64 * (i / 4) + 4 * lane + i % 4];
+        value = format == Q8_MIN ? half(0) * float(q) + half(1) : half(format == Q8_16 ? i / 16 : 0) * float(q - 128);
+      } else if (format == BF16) {
         uint16_t bits;
         std::memcpy(&bits, block + 64 * (i / 2) + 4 * lane + 2 * (i % 2), 2);
         const uint32_t wide = uint32_t(bits) << 16;
@@ -110,7 +112,7 @@ class Engine {
   void forward(const Step& step);
 
  private:
-  template <class F> Rows prepare(int thread, int& phase, int count, int width, int32_t format, const float* norm_weight, F&& source);
+  template <class F> Rows prepare(int thread, int& phase, int count, const Linear& w, const float* norm_weight, F&& source);
   template <class F> void each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
   template <class E> void layers(const Step& step, int thread, int& phase);
   void run(const Step& step, int thread);
@@ -123,9 +125,11 @@ class Engine {
   BatchAttention attention_;
 };
 
-// Rows in the form that a product of `format` takes: source(row) → its floats, normed where a weight is given.
+// Rows in the forms that the product with `w` takes: source(row) → its floats, normed where a weight is given.
 template <class F>
-Rows Engine::prepare(int thread, int& phase, int count, int width, int32_t format, const float* weight, F&& source) {
+Rows Engine::prepare(int thread, int& phase, int count, const Linear& w, const float* weight, F&& source) {
+  const int width = w.inputs;
+  const Forms forms = forms_of(w);
   const bool alone = count <= FEW;
   const int mine = phase++;
   Rows rows = alone ? own_[thread].rows(count, width) : shared_.rows(count, width);
@@ -134,10 +138,10 @@ Rows Engine::prepare(int thread, int& phase, int count, int width, int32_t forma
     float* to = rows.f + int64_t(row) * width;
     if (weight != nullptr) {
       norm(from, weight, width, m_.eps, to);
-    } else if (!quantised(format)) {
+    } else if (forms.floats) {
       std::memcpy(to, from, sizeof(float) * width);
     }
-    if (quantised(format)) quantise_row(weight != nullptr ? to : from, width, rows.from(row, width));
+    if (forms.int8) quantise_row(weight != nullptr ? to : from, width, rows.from(row, width));
   };
   if (alone) {
     // What is prepared here serves the next phase; a thread that comes when that is over needn't.
@@ -154,19 +158,13 @@ Rows Engine::prepare(int thread, int& phase, int count, int width, int32_t forma
 // The product in pieces of `width` blocks × ROW_PIECE rows; then(first block, first row, rows, values[row][width × 16]).
 template <class F>
 void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then) {
-  const int blocks = w.outputs / LANES;
+  const int blocks = w.blocks;
   const int across = (blocks + width - 1) / width, down = (count + ROW_PIECE - 1) / ROW_PIECE;
   team_.run(phase++, across * down, [&](int piece) {
     const int first = piece % across * width, row = piece / across * ROW_PIECE;
     const int wide = std::min(width, blocks - first), rows = std::min(ROW_PIECE, count - row);
     alignas(64) thread_local float values[ROW_PIECE * 16 * LANES];
     product(w, first, wide, x.from(row, w.inputs), rows, values);
-    if (w.bias != nullptr)
-      for (int r = 0; r < rows; r++)
-        for (int c = 0; c < wide; c++) {
-          float* v = values + (r * wide + c) * LANES;
-          store(v, load<vf>(v) + load<vf>(w.bias + (first + c) * LANES));
-        }
     then(first, wide, row, rows, values);
   });
 }
@@ -186,7 +184,7 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
     const Layer& layer = m_.layer[index];
     E* keys = static_cast<E*>(step.keys[index]);
     E* values_out = static_cast<E*>(step.values[index]);
-    Rows rows = prepare(thread, phase, tokens, hidden, layer.qkv.format, layer.attention_norm, x_row);
+    Rows rows = prepare(thread, phase, tokens, layer.qkv, layer.attention_norm, x_row);
     each_product(phase, layer.qkv, dim / LANES, rows, tokens, [&](int first, int, int row, int count, float* values) {
       const int head = first * LANES / dim;
       for (int r = 0; r < count; r++) {
@@ -214,9 +212,9 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
     const Layered<E> attended{layer.attention, keys, values_out, q_.data, mixed_.data};
     team_.run(phase++, attention_.tiles(), [&](int piece) { attention_.attend(attended, thread, piece); });
     team_.run(phase++, attention_.folds(), [&](int piece) { attention_.fold(attended, piece); });
-    rows = prepare(thread, phase, tokens, wide, layer.out.format, nullptr, [&](int row) { return mixed_.data + int64_t(row) * wide; });
+    rows = prepare(thread, phase, tokens, layer.out, nullptr, [&](int row) { return mixed_.data + int64_t(row) * wide; });
     each_product(phase, layer.out, 2, rows, tokens, add_to_x);
-    rows = prepare(thread, phase, tokens, hidden, layer.gate_up.format, layer.mlp_norm, x_row);
+    rows = prepare(thread, phase, tokens, layer.gate_up, layer.mlp_norm, x_row);
     each_product(phase, layer.gate_up, 4, rows, tokens, [&](int first, int, int row, int count, const float* values) {
       for (int r = 0; r < count; r++)
         for (int half = 0; half < 2; half++) {
@@ -225,7 +223,7 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
           store(mid_.data + int64_t(row + r) * m_.inner + first / 4 * 32 + half * LANES, gated);
         }
     });
-    rows = prepare(thread, phase, tokens, m_.inner, layer.down.format, nullptr, [&](int row) { return mid_.data + int64_t(row) * m_.inner; });
+    rows = prepare(thread, phase, tokens, layer.down, nullptr, [&](int row) { return mid_.data + int64_t(row) * m_.inner; });
     each_product(phase, layer.down, 2, rows, tokens, add_to_x);
   }
 }
@@ -235,7 +233,7 @@ void Engine::run(const Step& step, int thread) {
   team_.run(phase++, step.tokens, [&](int row) { embed(m_.embedding, step.ids[row], x_.data + int64_t(row) * m_.hidden); });
   with_element(m_.kv, [&](auto e) { layers<decltype(e)>(step, thread, phase); });
   if (step.logits == 0) return;
-  const Rows rows = prepare(thread, phase, step.logits, m_.hidden, m_.head.format, m_.final_norm,
+  const Rows rows = prepare(thread, phase, step.logits, m_.head, m_.final_norm,
                             [&](int row) { return x_.data + int64_t(step.logits_at[row]) * m_.hidden; });
   each_product(phase, m_.head, 8, rows, step.logits, [&](int first, int width, int row, int count, const float* values) {
     for (int r = 0; r < count; r++) {
@@ -283,7 +281,7 @@ void Engine::forward(const Step& step) {
 extern "C" {
 // The size of a struct, for the mirror in library.py.
 int32_t palmette_layout(int32_t which) {
-  const size_t sizes[] = {sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step),
+  const size_t sizes[] = {sizeof(palmette::Part), sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step),
                           sizeof(palmette::AttentionCall)};
   return int32_t(sizes[which]);
 }
@@ -315,7 +313,7 @@ void palmette_tanh(const float* x, int32_t count, float* out) {
   using namespace palmette;
   for (int32_t i = 0; i < count; i++) out[i] = tanh(splat(x[i]))[0];
 }
-// x [rows][inputs] times the packed weight → out [rows][outputs], outputs a multiple of 16.
+// x [rows][inputs] times the packed weight → out [rows][blocks × 16].
 void palmette_linear(const palmette::Linear* w, const float* x, int32_t rows, float* out) {
   using namespace palmette;
   Prepared prepared;
@@ -324,7 +322,7 @@ void palmette_linear(const palmette::Linear* w, const float* x, int32_t rows, fl
     std::memcpy(in.f + row * w->inputs, x + row * w->inputs, sizeof(float) * w->inputs);
     quantise_row(x + row * w->inputs, w->inputs, in.from(row, w->inputs));
   }
-  product(*w, 0, w->outputs / LANES, in, rows, out);
+  product(*w, 0, w->blocks, in, rows, out);
 }
 // The weight's row for each token, dequantised → out [tokens][inputs].
 void palmette_embed(const palmette::Linear* w, const int32_t* tokens, int32_t count, float* out) {
