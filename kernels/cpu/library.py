@@ -19,8 +19,8 @@ from palmette.kernels.cpu.packing import FORMAT_CODES, GROUP, LANES, Bytes, Form
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
-KvStorage = Literal["bfloat16", "float32"]
-KV_CODES: dict[KvStorage, int] = {"bfloat16": 0, "float32": 1}
+KvStorage = Literal["bfloat16", "float32", "int8"]
+KV_CODES: dict[KvStorage, int] = {"bfloat16": 0, "float32": 1, "int8": 2}
 
 
 class _Part(c.Structure):

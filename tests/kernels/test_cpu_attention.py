@@ -19,7 +19,11 @@ from palmette.kernels.reference.kernels import ReferenceKernels
 from palmette.radix_cache.packed_store import PackedKVStore
 
 SPLIT = 256  # positions, as in native/attention.h
-DTYPES: dict[KvStorage, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES: dict[KvStorage, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "int8": torch.int8,
+}
 
 
 @pytest.fixture(scope="session")
@@ -153,6 +157,11 @@ class Stored:
 
 
 def as_stored(x: Floats, kv: KvStorage) -> npt.NDArray[np.float64]:
+    """What is kept of x [tokens, kv_heads, head_dim]."""
+    if kv == "int8":  # a scale per token and head, ties to even
+        most = np.abs(x).max(-1, keepdims=True)
+        quants = np.rint(x * (np.float32(127) / most)).astype(np.float64)
+        return quants * (most / np.float32(127)).astype(np.float64)
     return torch.from_numpy(x).to(DTYPES[kv]).to(torch.float64).numpy()
 
 
@@ -239,6 +248,23 @@ def test_what_a_window_hides_is_not_read(library: Library) -> None:
     stored.tables[0, : (600 - 69) // 64 * 4] = 2**30
     stored.tables[1, : (699 - 69) // 64 * 4] = 2**30
     assert (bits(stored.attend(library, calls)) == bits(before)).all()
+
+
+def test_int8_keeps_half_a_step(library: Library) -> None:
+    """Values come back, from a token that sees itself alone, within half a step of the head's largest."""
+    case = Case("int8", 2, 1, 80, 16, (Row(0, 1, 0),), Attention())
+    stored = Stored.of(case, library, 16, share=False)
+    _, v = case.kv_of(0)
+    back = stored.attend(library, [(0, 0, 1)])
+    assert (np.abs(back - v) <= np.abs(v).max(-1, keepdims=True) / 254 * 1.0001).all()
+    slot = stored.tables[0, :1] * 16
+    for value in (0.0, 1e-38):
+        flat = np.full((1, 2, 80), value, np.float32)
+        library.write_kv(stored.pages, slot, flat, flat)
+        assert (stored.attend(library, [(0, 0, 1)]) == 0).all()
+    broken = np.where(np.arange(160).reshape(1, 2, 80) == 3, np.inf, 1).astype(np.float32)
+    library.write_kv(stored.pages, slot, broken, broken)
+    assert np.isnan(stored.attend(library, [(0, 0, 1)])[0, 0]).all()  # shows instead of being cut to the range
 
 
 def test_tanh(library: Library) -> None:

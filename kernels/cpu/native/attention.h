@@ -6,7 +6,8 @@
 // window leave its state as it is, bit for bit, so a tile may skip them or not.
 //
 // A layer's pages: keys [page][kv head][dim pair][position][2], so that 16 positions of a pair are one vector; values
-// [page][kv head][position][dims, padded to 32]. Elements are bfloat16 or float.
+// [page][kv head][position][dims, padded to 32]. Elements are bfloat16, float, or int8 with a scale per position: floats
+// [position] behind a head's keys and behind its values, so that a token's KV is rounded by itself.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -30,6 +31,7 @@ struct Attention {
 
 template <class E> struct Element;
 template <> struct Element<uint16_t> {
+  static constexpr int SCALE = 0;  // elements that a position's scale takes
   // 16 positions of a pair of dims, or 32 dims of a position: the words' low halves, and their high halves.
   PALMETTE_INLINE void pair(const uint16_t* at, vf& even, vf& odd) {
     const vu words = load<vu>(at);
@@ -40,6 +42,7 @@ template <> struct Element<uint16_t> {
   static int high(int i) { return 2 * i + 1; }  // … of the second
 };
 template <> struct Element<float> {
+  static constexpr int SCALE = 0;
   // Two vectors beside each other; the packing of a pair is [2][16] for keys.
   PALMETTE_INLINE void pair(const float* at, vf& even, vf& odd) {
     even = load<vf>(at), odd = load<vf>(at + LANES);
@@ -49,25 +52,54 @@ template <> struct Element<float> {
   static int high(int i) { return i + LANES; }
 };
 
+template <> struct Element<int8_t> {
+  static constexpr int SCALE = sizeof(float);
+  PALMETTE_INLINE void pair(const int8_t* at, vf& even, vf& odd) {
+    even = from_int8(at), odd = from_int8(at + LANES);
+  }
+  static int8_t from(float x) { return std::fabs(x) < 127.5f ? int8_t(std::nearbyintf(x)) : 0; }  // ties to even
+  static int low(int i) { return i; }
+  static int high(int i) { return i + LANES; }
+};
+
+// Writes the scale of x [count] to `at`, where E has one; returns what x is multiplied by before it is rounded.
+template <class E> static float write_scale(E* at, const float* x, int count) {
+  if constexpr (Element<E>::SCALE == 0) return 1.0f;
+  float most = 0.0f;
+  bool finite = true;
+  for (int i = 0; i < count; i++) most = std::max(most, std::fabs(x[i])), finite &= std::isfinite(x[i]);
+  if (most < 1e-30f) most = 0.0f;  // its inverse would leave the range
+  const float scale = finite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(at, &scale, sizeof scale);
+  return finite && most > 0.0f ? 127.0f / most : 0.0f;
+}
+
 // Calls then(E{}) with the element type of a storage, in the order of library.KV_CODES.
 template <class F> static void with_element(int storage, F&& then) {
-  storage == 0 ? then(uint16_t{}) : then(float{});
+  switch (storage) {
+    case 0: return then(uint16_t{});
+    case 1: return then(float{});
+    case 2: return then(int8_t{});
+  }
 }
 
 // Where things are in a page. Positions of a page come in runs of `lanes`: 16 where the page size allows, else 1.
 struct PageShape {
-  int page_size, kv_heads, head_dim, padded_dim, lanes;
-  PageShape(int page_size, int kv_heads, int head_dim)
-      : page_size(page_size), kv_heads(kv_heads), head_dim(head_dim), padded_dim((head_dim + 31) / 32 * 32),
+  int page_size, kv_heads, head_dim, scale, padded_dim, lanes;
+  PageShape(int page_size, int kv_heads, int head_dim, int scale)
+      : page_size(page_size), kv_heads(kv_heads), head_dim(head_dim), scale(scale), padded_dim((head_dim + 31) / 32 * 32),
         lanes(page_size % LANES == 0 ? LANES : 1) {}
-  int64_t key_page() const { return int64_t(kv_heads) * head_dim * page_size; }
-  int64_t value_page() const { return int64_t(kv_heads) * padded_dim * page_size; }
+  // First element of a head's keys, and of its values.
+  int64_t keys(int64_t page, int head) const { return (page * kv_heads + head) * page_size * (head_dim + scale); }
+  int64_t values(int64_t page, int head) const { return (page * kv_heads + head) * page_size * (padded_dim + scale); }
   // First element of run `offset / lanes` of a head's keys: [dim pair][lanes][2] (bfloat16) or [dim pair][2][lanes].
   int64_t key_run(int64_t page, int head, int offset) const {
-    return page * key_page() + (int64_t(head) * page_size + offset / lanes * lanes) * head_dim;
+    return keys(page, head) + offset / lanes * lanes * head_dim;
   }
-  int64_t value_row(int64_t page, int head, int offset) const {
-    return page * value_page() + (int64_t(head) * page_size + offset) * padded_dim;
+  int64_t value_row(int64_t page, int head, int offset) const { return values(page, head) + offset * padded_dim; }
+  int64_t key_scale(int64_t page, int head, int offset) const { return keys(page, head) + page_size * head_dim + offset * scale; }
+  int64_t value_scale(int64_t page, int head, int offset) const {
+    return values(page, head) + page_size * padded_dim + offset * scale;
   }
 };
 
@@ -79,12 +111,14 @@ template <class E> inline int64_t key_index(int dim, int lane, int lanes) {
 
 template <class E> void write_key(E* keys, const PageShape& shape, int64_t page, int head, int offset, const float* k) {
   E* run = keys + shape.key_run(page, head, offset);
+  const float inverse = write_scale(keys + shape.key_scale(page, head, offset), k, shape.head_dim);
   for (int d = 0; d < shape.head_dim; d++)
-    run[key_index<E>(d, offset % shape.lanes, shape.lanes)] = Element<E>::from(k[d]);
+    run[key_index<E>(d, offset % shape.lanes, shape.lanes)] = Element<E>::from(k[d] * inverse);
 }
 template <class E> void write_value(E* values, const PageShape& shape, int64_t page, int head, int offset, const float* v) {
   E* row = values + shape.value_row(page, head, offset);
-  for (int d = 0; d < shape.padded_dim; d++) row[d] = Element<E>::from(d < shape.head_dim ? v[d] : 0.0f);
+  const float inverse = write_scale(values + shape.value_scale(page, head, offset), v, shape.head_dim);
+  for (int d = 0; d < shape.padded_dim; d++) row[d] = Element<E>::from(d < shape.head_dim ? v[d] * inverse : 0.0f);
 }
 
 // What a tile carries along a split, and what it is folded into. Values in the lane order of Element.
@@ -203,14 +237,26 @@ static void block_values(const View<E>& kv, int block, int from, int to, const f
   for (; d < dims; d += 2 * LANES) weigh_values<E, M, 1>(rows, from, to, d, weights, value, dims);
 }
 
+// The scales of positions [block + from, block + to), for E that has them, into [from, to) of each; 0 elsewhere.
+template <class E>
+static void block_scales(const View<E>& kv, int block, int from, int to, float* keys, float* values) {
+  std::fill(keys, keys + BLOCK, 0.0f), std::fill(values, values + BLOCK, 0.0f);
+  each_page(kv, block + from, block + to, [&](int position, int count, int page, int offset) {
+    std::memcpy(keys + position - block, kv.keys + kv.shape.key_scale(page, kv.head, offset), sizeof(float) * count);
+    std::memcpy(values + position - block, kv.values + kv.shape.value_scale(page, kv.head, offset), sizeof(float) * count);
+  });
+}
+
 // One split [begin, …) of a tile of M rows, from fresh; row r is at positions[r].
 template <class E, int M>
 static void attend_split(const View<E>& kv, const Attention& kind, int begin, const int32_t* positions, const float* q,
                          const State& state, E* scratch) {
+  constexpr bool scaled = Element<E>::SCALE > 0;
   const int dims = kv.shape.padded_dim;
   const float minus_infinity = -std::numeric_limits<float>::infinity();
   alignas(64) float scores[M * BLOCK];
   alignas(64) float most[LANES], factor[LANES];
+  alignas(64) float key_scales[BLOCK], value_scales[BLOCK];
   int firsts[M], first = positions[0], last = positions[0];
   for (int r = 0; r < M; r++) {
     firsts[r] = kind.first_seen(positions[r]);
@@ -220,8 +266,13 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
   }
   const vi lanes = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   for (int block = std::max(begin, first / BLOCK * BLOCK); block < begin + SPLIT && block <= last; block += BLOCK) {
-    const int count = std::min(BLOCK, last + 1 - block);
+    const int from = std::max(0, first - block), count = std::min(BLOCK, last + 1 - block);
     block_scores<E, M>(kv, block, count, q, scores, scratch);
+    if constexpr (scaled) {
+      block_scales(kv, block, from, count, key_scales, value_scales);
+      for (int at = 0; at < M * BLOCK; at += LANES)
+        store(scores + at, load<vf>(scores + at) * load<vf>(key_scales + at % BLOCK));
+    }
     if (kind.soft_cap > 0.0f) {
       const vf cap = splat(kind.soft_cap);
       for (int at = 0; at < M * BLOCK; at += LANES) store(scores + at, cap * tanh(load<vf>(scores + at) / cap));
@@ -253,7 +304,7 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
       vf sums[BLOCK / LANES];
       for (int at = 0; at < BLOCK; at += LANES) {
         sums[at / LANES] = exp(load<vf>(row + at) - peak);
-        store(row + at, sums[at / LANES]);
+        store(row + at, scaled ? sums[at / LANES] * load<vf>(value_scales + at) : sums[at / LANES]);
       }
       const float sum = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
       state.total[r] = state.total[r] * factor[r] + sum;
@@ -264,7 +315,7 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
         for (int d = 0; d < dims; d += LANES) store(value + d, load<vf>(value + d) * f);
       }
     }
-    block_values<E, M>(kv, block, std::max(0, first - block), count, scores, state.value);
+    block_values<E, M>(kv, block, from, count, scores, state.value);
   }
 }
 

@@ -39,16 +39,18 @@ class BatchAttention {
   void plan(const Batch& batch) {
     batch_ = batch;
     plan_.make(batch.rows, batch.row_starts, batch.positions, batch.tables, batch.table_stride, batch.page_size, heads_.share());
-    states_.need(size_t(plan_.states) * heads_.heads * (shape().padded_dim + 2));
+    states_.need(size_t(plan_.states) * heads_.heads * (shape<float>().padded_dim + 2));
   }
-  PageShape shape() const { return PageShape(batch_.page_size, heads_.kv_heads, heads_.head_dim); }
+  template <class E> PageShape shape() const {
+    return PageShape(batch_.page_size, heads_.kv_heads, heads_.head_dim, Element<E>::SCALE);
+  }
   int tiles() const { return int(plan_.tiles.size()) * heads_.kv_heads; }
   int folds() const { return int(plan_.folds.size()) * heads_.kv_heads; }  // after all tiles
 
   template <class E> void attend(const Layered<E>& layer, int thread, int piece) {
     const Tile& tile = plan_.tiles[piece / heads_.kv_heads];
     const int head = piece % heads_.kv_heads, rows = tile.tokens * tile.heads;
-    const PageShape shape = this->shape();
+    const PageShape shape = this->shape<E>();
     const View<E> kv{layer.keys, layer.values, batch_.tables + int64_t(tile.row) * batch_.table_stride, shape, head};
     const int dim = shape.head_dim, dims = shape.padded_dim;
     alignas(64) float q[TILE * MOST_HEAD_DIM];
@@ -82,7 +84,7 @@ class BatchAttention {
   template <class E> void fold(const Layered<E>& layer, int piece) {
     const Fold& folded = plan_.folds[piece / heads_.kv_heads];
     const int head = piece % heads_.kv_heads, share = heads_.share();
-    const PageShape shape = this->shape();
+    const PageShape shape = this->shape<E>();
     const int first = layer.kind.first_seen(batch_.positions[folded.token]) / SPLIT;
     State state = kept(folded.first + first, head);
     for (int split = first + 1; split < folded.splits; split++)
@@ -100,7 +102,7 @@ class BatchAttention {
   // Where a state of a KV head lies: maxima, sums and values of the group's heads.
   State kept(int state, int head) const {
     const int share = heads_.share();
-    float* at = states_.data + (int64_t(state) * heads_.kv_heads + head) * share * (shape().padded_dim + 2);
+    float* at = states_.data + (int64_t(state) * heads_.kv_heads + head) * share * (shape<float>().padded_dim + 2);
     return State{at, at + share, at + 2 * share};
   }
 

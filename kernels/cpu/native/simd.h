@@ -44,6 +44,21 @@ PALMETTE_INLINE vf from_half(const void* from) {
 #endif
 }
 
+// Sixteen signed bytes.
+PALMETTE_INLINE vf from_int8(const int8_t* from) {
+#if defined(__AVX512F__)
+  return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#elif defined(__AVX2__)
+  union { __m256 h[2]; vf v; } out;
+  for (int i = 0; i < 2; i++) out.h[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(from + 8 * i))));
+  return out.v;
+#else
+  vf out;
+  for (int i = 0; i < LANES; i++) out[i] = from[i];
+  return out;
+#endif
+}
+
 PALMETTE_INLINE vf fma(vf a, vf b, vf c) {
 #if defined(__AVX512F__)
   return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

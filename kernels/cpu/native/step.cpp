@@ -171,7 +171,7 @@ void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x,
 
 template <class E> void Engine::layers(const Step& step, int thread, int& phase) {
   const int tokens = step.tokens, hidden = m_.hidden, dim = m_.head_dim, wide = m_.heads * dim;
-  const PageShape shape(step.page_size, m_.kv_heads, dim);
+  const PageShape shape(step.page_size, m_.kv_heads, dim, Element<E>::SCALE);
   const auto x_row = [&](int row) { return x_.data + int64_t(row) * hidden; };
   const auto add_to_x = [&](int first, int width, int row, int rows, const float* values) {
     for (int r = 0; r < rows; r++)
@@ -298,9 +298,9 @@ void palmette_attention(const palmette::AttentionCall* call, int32_t threads) {
 // k, v [count][kv_heads][head_dim] into the slots of a layer's pages.
 void palmette_write_kv(int32_t kv, int32_t page_size, int32_t kv_heads, int32_t head_dim, int32_t count, const int32_t* slots,
                        const float* k, const float* v, void* keys, void* values) {
-  const palmette::PageShape shape(page_size, kv_heads, head_dim);
   palmette::with_element(kv, [&](auto e) {
     using E = decltype(e);
+    const palmette::PageShape shape(page_size, kv_heads, head_dim, palmette::Element<E>::SCALE);
     for (int32_t i = 0; i < count; i++)
       for (int head = 0; head < kv_heads; head++) {
         const int64_t from = (int64_t(i) * kv_heads + head) * head_dim;
