@@ -110,8 +110,8 @@ def pool_pages(config: EngineConfig, model: Model, context: int) -> int:
 class Engine:
     """An engine in this process: scheduler and worker in a thread, the frontend on an event loop of its own.
 
-    `Engine("smollm2-135m", threads=2)` takes a model or an EngineConfig, and the fields of EngineConfig. Use it as a context manager, or call
-    `close`. Safe to use from any thread.
+    `Engine("smollm2-135m", threads=2)` takes a model or an EngineConfig, and the fields of EngineConfig. Use it as a
+    context manager, or call `close`. Safe to use from any thread.
     """
 
     def __init__(self, config: EngineConfig | str | None = None, **options: Any) -> None:

@@ -39,7 +39,7 @@ def router(surface: Surface) -> APIRouter:
         now = frontend.health()
         body = {"status": now.status, "heartbeat_age_seconds": now.heartbeat_age, "detail": now.detail}
         counters = frontend.counters
-        if counters.quarantined_pages:
+        if now.status == "ok" and counters.quarantined_pages:
             body["status"], body["detail"] = "degraded", f"{counters.quarantined_pages} pages are quarantined."
         body |= {"running": counters.running, "waiting": counters.waiting}
         return JsonResponse(body, status_code=200 if now.status == "ok" else 503)

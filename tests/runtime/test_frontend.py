@@ -146,7 +146,7 @@ async def test_cancelling_the_reader_aborts(tokenizer: Tokenizer) -> None:
 
 
 async def test_abort_by_id_takes_numbered_parts_and_nobody_else_s(tokenizer: Tokenizer) -> None:
-    frontend, link = front(tokenizer, lambda request: [5] * 500)
+    frontend, _ = front(tokenizer, lambda request: [5] * 500)
     for name in ("job", "job-0", "job-1", "job-x", "job-0-1"):
         frontend.submit([1, 2], SamplingParams(max_tokens=100), request_id=name)
     await asyncio.sleep(0)
