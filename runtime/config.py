@@ -14,6 +14,7 @@ DEFAULT_MODEL = "smollm2-135m"
 
 Policy = Literal["longest_prefix", "first_come"]
 DType = Literal["auto", "float32", "bfloat16"]
+KvDType = Literal["auto", "float32", "bfloat16", "int8"]
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str = DEFAULT_MODEL  # a catalogue name, a .gguf file, a folder of safetensors, or a hub name
     dtype: DType = "auto"
+    kv_dtype: KvDType = "auto"  # auto: as dtype; int8 has a scale per token and KV head (native kernels only)
     chat_template: str | None = None  # a jinja file instead of the model's own
     context_length: int | None = None  # at most the model's
     page_size: int = 16

@@ -49,7 +49,9 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
     files = files or resolve(config.model)
     threads = config.threads or usable_threads()
     set_threads(threads)
-    model = load_model(files, config.dtype, config.kernels, threads=threads, progress=progress)
+    model = load_model(
+        files, config.dtype, config.kernels, kv_dtype=config.kv_dtype, threads=threads, progress=progress
+    )
     context = min(config.context_length or model.config.context_length, model.config.context_length)
     pages = pool_pages(config, model, context)
     kv_tokens = pages * config.page_size
@@ -68,6 +70,7 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         page_size=config.page_size,
         threads=threads,
         dtype=str(model.dtype).removeprefix("torch."),
+        kv_dtype=model.kv_dtype,
         kernels=model.kernels,
         load_seconds=time.monotonic() - start,
     )

@@ -22,6 +22,7 @@ PANEL = "Engine"
 HELP = {
     "model": "A name from `palmette models`, a .gguf file, a folder of safetensors, or a hub name (org/name).",
     "dtype": "What the weights are computed in.",
+    "kv_dtype": "The type that keys and values are kept in: as dtype (auto), or int8 in half the memory.",
     "chat_template": "A Jinja file instead of the model's own chat template.",
     "context_length": "The longest prompt and output together, in tokens; at most the model's. (default: the model's)",
     "page_size": "Tokens of one KV page.",

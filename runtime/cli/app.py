@@ -264,7 +264,7 @@ def _banner(serving: Serving, api_key: str | None) -> None:
     )
     console.print(f"  {ready.threads} threads, {ready.kernels} kernels", end="")
     console.print(f"; loaded in {ready.load_seconds:.1f} s")
-    console.print(f"  KV pool: {ready.kv_tokens:,} tokens of {ready.dtype} in pages of {ready.page_size}", end="")
+    console.print(f"  KV pool: {ready.kv_tokens:,} tokens of {ready.kv_dtype} in pages of {ready.page_size}", end="")
     console.print(f"; context {ready.context_length:,} tokens\n")
     console.print("  Try:\n")
     typer.echo(

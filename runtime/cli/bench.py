@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 REPEATS = 3
 PATIENCE = 8.0  # seconds: a workload that takes longer isn't begun again
-KV_FORMATS: dict[str, KvFormat] = {"float32": "f32", "bfloat16": "bf16"}
+KV_FORMATS: dict[str, KvFormat] = {"float32": "f32", "bfloat16": "bf16", "int8": "int8"}
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def bench(
     show_machine(console, machine)
     with Engine(config) as engine:
         ready = engine.ready
-        shape = shape_of(config.model, "auto", KV_FORMATS.get(ready.dtype, "bf16"))
+        shape = shape_of(config.model, "auto", KV_FORMATS[ready.kv_dtype])
         device = machine.device(shape.weight_bytes)
         context = min(ready.context_length, ready.kv_tokens)
         figures = []

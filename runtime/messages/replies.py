@@ -139,6 +139,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     page_size: int
     threads: int
     dtype: str
+    kv_dtype: str = "bfloat16"  # of the KV pool
     kernels: str
     load_seconds: float
 

@@ -11,20 +11,20 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from palmette.kernels.cpu.build import BuildError, build, detect_target
-from palmette.kernels.cpu.library import Library, unsupported
+from palmette.kernels.cpu.library import KvStorage, Library, unsupported
 from palmette.kernels.protocol import Batch, Kernels
 from palmette.kernels.select import KernelName, select
 from palmette.radix_cache.store import KVStore, Store
 from palmette.runtime.checkpoint.config import ModelConfig
 from palmette.runtime.checkpoint.dequantize import to_float32
 from palmette.runtime.checkpoint.protocol import Checkpoint
-from palmette.runtime.config import DType, cache_folder
+from palmette.runtime.config import DType, KvDType, cache_folder
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.models import native, registry
 from palmette.runtime.models.prepared import Prepared
@@ -41,6 +41,11 @@ class Decoder(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def kv(self) -> str:
+        """How keys and values are kept: "float32", "bfloat16" or "int8"."""
+        ...
 
     @property
     def numerics(self) -> str: ...
@@ -94,6 +99,7 @@ class TorchDecoder:
         self.numerics = f"{kernels.numerics} {_sources(type(kernels))}"
         self.config = prepared.config
         self.dtype = dtype
+        self.kv = str(dtype).removeprefix("torch.")
         self._forward = registry.family(self.config.architecture).build(self.config, prepared.tensors, kernels).forward
 
     def forward(self, batch: Batch, store: KVStore) -> Tensor:
@@ -107,9 +113,11 @@ class TorchDecoder:
 class NativeBackend:
     """kernels/cpu: a whole step as one call."""
 
-    def __init__(self, library: Library, dtype: torch.dtype, threads: int) -> None:
+    def __init__(self, library: Library, dtype: torch.dtype, threads: int, kv_dtype: KvDType = "auto") -> None:
         self.library = library
         self.dtype = dtype
+        auto: KvStorage = "float32" if dtype == torch.float32 else "bfloat16"
+        self.kv: KvStorage = auto if kv_dtype == "auto" else kv_dtype
         self.threads = threads
         self.layout = f"native-{str(dtype).removeprefix('torch.')}"
 
@@ -117,13 +125,25 @@ class NativeBackend:
         return native.pack(checkpoint, self.dtype)
 
     def build(self, prepared: Prepared) -> Decoder:
-        return native.NativeDecoder(prepared.config, prepared.tensors, self.library, self.dtype, threads=self.threads)
+        return native.NativeDecoder(prepared.config, prepared.tensors, self.library, kv=self.kv, threads=self.threads)
 
 
 def choose_backend(
-    config: ModelConfig, dtype: DType, kernels: KernelName | Kernels, threads: int, progress: Progress | None = None
+    config: ModelConfig,
+    dtype: DType,
+    kernels: KernelName | Kernels,
+    threads: int,
+    progress: Progress | None = None,
+    *,
+    kv_dtype: KvDType = "auto",
 ) -> Backend:
-    """Raises InvalidRequest for a dtype that is none, or for kernels="cpu" where it can't be had, with the reason."""
+    """Raises InvalidRequest for a dtype that is none, and for kernels="cpu" or a KV dtype that can't be had."""
+    if kv_dtype not in get_args(KvDType):
+        raise InvalidRequest(
+            f"kv_dtype={kv_dtype!r} is not known.",
+            hint=f"Use one of {', '.join(map(repr, get_args(KvDType)))}.",
+            param="kv_dtype",
+        )
     if kernels in ("auto", "cpu"):
         reason = unsupported(
             hidden=config.hidden_size,
@@ -139,14 +159,23 @@ def choose_backend(
                 reason = str(error)
             else:
                 # Native code reads bfloat16 everywhere, so "auto" asks nothing of the processor.
-                return NativeBackend(library, resolve_dtype("bfloat16" if dtype == "auto" else dtype), threads)
+                wide = resolve_dtype("bfloat16" if dtype == "auto" else dtype)
+                return NativeBackend(library, wide, threads, kv_dtype)
         if kernels == "cpu":
             raise InvalidRequest(
                 f"The native kernels can't compute this model: {reason}.", hint="Use kernels='auto'.", param="kernels"
             )
         log.warning("The model runs on plain torch, which is slower: %s", reason)
     backend = select("portable" if kernels == "auto" else kernels) if isinstance(kernels, str) else kernels
-    return TorchBackend(backend, resolve_dtype(dtype))
+    resolved = resolve_dtype(dtype)
+    if kv_dtype not in ("auto", str(resolved).removeprefix("torch.")):
+        raise InvalidRequest(
+            f"kv_dtype={kv_dtype!r} needs the native kernels; on {backend.name!r} keys and values are kept in the "
+            f"model's own type, {resolved}.",
+            hint="Use kv_dtype='auto', or kernels='cpu'.",
+            param="kv_dtype",
+        )
+    return TorchBackend(backend, resolved)
 
 
 def resolve_dtype(dtype: DType) -> torch.dtype:

@@ -15,7 +15,7 @@ from palmette.runtime.checkpoint.files import ModelFiles
 from palmette.runtime.checkpoint.open import open_checkpoint
 from palmette.runtime.checkpoint.protocol import Checkpoint
 from palmette.runtime.checkpoint.resolve import resolve
-from palmette.runtime.config import DType, cache_folder
+from palmette.runtime.config import DType, KvDType, cache_folder
 from palmette.runtime.errors import ModelError
 from palmette.runtime.models import registry
 from palmette.runtime.models.backends import Backend, Decoder, Progress, choose_backend
@@ -28,6 +28,7 @@ class Model:
     def __init__(self, config: ModelConfig, dtype: torch.dtype, decoder: Decoder, numerics_id: str) -> None:
         self.config = config
         self.dtype = dtype
+        self.kv_dtype = decoder.kv
         self.kernels = decoder.name
         self.numerics_id = numerics_id
         self._decoder = decoder
@@ -52,6 +53,7 @@ def load_model(
     dtype: DType = "auto",
     kernels: KernelName | Kernels = "auto",
     *,
+    kv_dtype: KvDType = "auto",
     threads: int | None = None,
     cached: bool = True,
     progress: Progress | None = None,
@@ -60,11 +62,16 @@ def load_model(
 
     `kernels`: a backend or its name; "auto" is native code where there is a compiler, else plain torch. `threads`:
     of native code (torch has its own setting). Raises ModelNotFound, UnknownArchitecture, DamagedModel, or
-    InvalidRequest for a dtype that is none, or for native kernels that can't be had.
+    InvalidRequest for a dtype that is none, or for native kernels or a `kv_dtype` that can't be had.
     """
     files = resolve(model) if isinstance(model, str) else model
     backend = choose_backend(
-        open_checkpoint(files).config, dtype, kernels, threads or torch.get_num_threads(), progress
+        open_checkpoint(files).config,
+        dtype,
+        kernels,
+        threads or torch.get_num_threads(),
+        progress,
+        kv_dtype=kv_dtype,
     )
 
     def prepare_now() -> Prepared:

@@ -16,7 +16,16 @@ import torch
 from torch import Tensor
 
 from palmette.kernels.cpu.gguf_blocks import unpack_gguf
-from palmette.kernels.cpu.library import Floats, Fused, LayerWeights, Library, ModelWeights, NativeEngine, Weight
+from palmette.kernels.cpu.library import (
+    Floats,
+    Fused,
+    KvStorage,
+    LayerWeights,
+    Library,
+    ModelWeights,
+    NativeEngine,
+    Weight,
+)
 from palmette.kernels.cpu.packing import (
     GROUP,
     GROUP_BYTES,
@@ -36,6 +45,8 @@ from palmette.runtime.checkpoint.protocol import Checkpoint, RawTensor
 from palmette.runtime.models.layers import Tensors
 from palmette.runtime.models.llama import FUSED
 from palmette.runtime.models.rope import RopeTable, inverse_frequencies
+
+STORAGE: dict[KvStorage, torch.dtype] = {"bfloat16": torch.bfloat16, "float32": torch.float32, "int8": torch.int8}
 
 
 def pack(checkpoint: Checkpoint, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
@@ -104,17 +115,23 @@ class NativeDecoder:
     name = "cpu"
 
     def __init__(
-        self, config: ModelConfig, tensors: Tensors, library: Library, dtype: torch.dtype, *, threads: int
+        self,
+        config: ModelConfig,
+        tensors: Tensors,
+        library: Library,
+        *,
+        kv: KvStorage,
+        threads: int,
     ) -> None:
         self.config = config
-        self.dtype = dtype
-        self.numerics = library.path.name
-        self._engine: NativeEngine = library.engine(_weights(config, tensors, dtype), threads)
+        self.kv = kv
+        self.numerics = f"{library.path.name} kv={kv}"
+        self._engine: NativeEngine = library.engine(_weights(config, tensors, kv), threads)
 
     def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> PackedKVStore:
         config = self.config
         return PackedKVStore(
-            config.layers, pages, page_size, config.kv_heads, config.head_dim, self.dtype, poison=poison
+            config.layers, pages, page_size, config.kv_heads, config.head_dim, STORAGE[self.kv], poison=poison
         )
 
     def forward(self, batch: Batch, store: PackedKVStore) -> Tensor:
@@ -135,7 +152,7 @@ class NativeDecoder:
         return torch.from_numpy(out)
 
 
-def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> ModelWeights:
+def _weights(config: ModelConfig, tensors: Tensors, kv: KvStorage) -> ModelWeights:
     rope = RopeTable(
         inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling), config.context_length
     )
@@ -160,7 +177,7 @@ def _weights(config: ModelConfig, tensors: Tensors, dtype: torch.dtype) -> Model
         vocabulary=config.vocab_size,
         eps=config.rms_eps,
         scale=config.head_dim**-0.5,
-        kv="float32" if dtype == torch.float32 else "bfloat16",
+        kv=kv,
         cosines=np.ascontiguousarray(cosines.numpy(), np.float32),
         sines=np.ascontiguousarray(sines.numpy(), np.float32),
         final_norm=floats("final_norm"),

@@ -20,7 +20,7 @@ from palmette.kernels.portable import PortableKernels
 from palmette.kernels.protocol import set_threads
 from palmette.kernels.select import KernelName
 from palmette.runtime.checkpoint.resolve import resolve
-from palmette.runtime.config import DType
+from palmette.runtime.config import DType, KvDType
 from palmette.runtime.messages.requests import Generate, Request, Score
 from palmette.runtime.models.loading import Model, load_model
 from palmette.runtime.plan import Worker
@@ -35,14 +35,19 @@ class Numerics:
 
     kernels: KernelName = "portable"
     dtype: DType = "float32"
+    kv_dtype: KvDType = "auto"
 
 
-NUMERICS = [Numerics(kernels, dtype) for kernels in ("portable", "cpu") for dtype in ("float32", "bfloat16")]
+NUMERICS = [
+    *[Numerics(kernels, dtype) for kernels in ("portable", "cpu") for dtype in ("float32", "bfloat16")],
+    Numerics("cpu", "bfloat16", "int8"),
+]
+NAMES = [f"{n.kernels}-{n.dtype}-{n.kv_dtype}" for n in NUMERICS]
 
 
 @cache
 def model(numerics: Numerics, threads: int) -> Model:
-    return load_model(resolve("tiny"), numerics.dtype, numerics.kernels, threads=threads)
+    return load_model(resolve("tiny"), numerics.dtype, numerics.kernels, kv_dtype=numerics.kv_dtype, threads=threads)
 
 
 @cache
@@ -110,7 +115,7 @@ def test_many_programs_of_requests_are_bit_identical(
     check(workload, aborts, threads, numerics)
 
 
-@pytest.mark.parametrize("numerics", NUMERICS, ids=lambda n: f"{n.kernels}-{n.dtype}")
+@pytest.mark.parametrize("numerics", NUMERICS, ids=NAMES)
 @pytest.mark.parametrize("page_size", [1, 16, 64])
 def test_long_contexts_with_eviction_and_retraction(numerics: Numerics, page_size: int) -> None:
     """Two attention blocks and more; a pool that holds hardly more than the longest request."""
@@ -129,7 +134,7 @@ def test_long_contexts_with_eviction_and_retraction(numerics: Numerics, page_siz
     assert harness.core.counters().evicted_pages > 0
 
 
-@pytest.mark.parametrize("numerics", NUMERICS, ids=lambda n: f"{n.kernels}-{n.dtype}")
+@pytest.mark.parametrize("numerics", NUMERICS, ids=NAMES)
 @pytest.mark.parametrize("page_size", [1, 16, 64])
 def test_rows_that_share_a_long_prefix_decode_together(numerics: Numerics, page_size: int) -> None:
     """Shared KV beyond two attention splits is read once for several rows (cascade); some leave the prefix early."""

@@ -127,6 +127,18 @@ def test_without_a_compiler_plain_torch_serves(
         load_model("tiny", kernels="cpu")
 
 
+def test_kv_in_int8() -> None:
+    """Native code has it, with numerics of its own; plain torch says that it hasn't."""
+    plain, small = (load_model("tiny", "bfloat16", "cpu", kv_dtype=kv) for kv in ("auto", "int8"))
+    assert (plain.kv_dtype, small.kv_dtype) == ("bfloat16", "int8")
+    assert small.numerics_id != plain.numerics_id
+    assert small.bytes_per_token < plain.bytes_per_token * 0.6
+    with pytest.raises(InvalidRequest, match="kv_dtype='int8' needs the native kernels"):
+        load_model("tiny", "bfloat16", "portable", kv_dtype="int8")
+    with pytest.raises(InvalidRequest, match="'int4' is not known"):
+        load_model("tiny", kv_dtype="int4")  # type: ignore[arg-type]
+
+
 def test_kv_bytes_and_store_agree(kernels: KernelName) -> None:
     model = load_model("tiny", "float32", kernels)
     assert model.new_store(2, 4).bytes_per_token == model.bytes_per_token
