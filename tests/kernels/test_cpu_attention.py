@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.kernels.cpu.build import BuildError, build, detect_target, find_compiler
+from palmette.kernels.cpu.build import AVX2, BuildError, Target, build, detect_target, find_compiler
 from palmette.kernels.cpu.library import Attention, Floats, Ints, KvStorage, LayerPages, Library
 from palmette.kernels.protocol import Batch
 from palmette.kernels.reference.kernels import ReferenceKernels
@@ -265,6 +265,23 @@ def test_int8_keeps_half_a_step(library: Library) -> None:
     broken = np.where(np.arange(160).reshape(1, 2, 80) == 3, np.inf, 1).astype(np.float32)
     library.write_kv(stored.pages, slot, broken, broken)
     assert np.isnan(stored.attend(library, [(0, 0, 1)])[0, 0]).all()  # shows instead of being cut to the range
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kv", list(DTYPES))
+def test_all_paths_give_the_same_bits(
+    library: Library, kv: KvStorage, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    paths = [Target("portable", ()), Target("avx2", tuple(f"-m{flag}" for flag in AVX2))]
+    if detect_target().name == "portable":
+        paths = paths[:1]
+    rows = (Row(0, 9, 0), Row(300, 330, 256), Row(700, 701, 256), Row(512, 513, 256))
+    calls = [(i, row.first, row.end) for i, row in enumerate(rows)]
+    case = Case(kv, 2, 3, 80, 16, rows, Attention(300, 20.0, np.zeros(6, np.float32)))
+    expected = Stored.of(case, library, 16, share=True).attend(library, calls)
+    for path in paths:
+        other = Library(build(tmp_path_factory.getbasetemp() / "kernels", path))
+        assert (bits(Stored.of(case, other, 16, share=True).attend(other, calls)) == bits(expected)).all(), path
 
 
 def test_tanh(library: Library) -> None:
