@@ -30,6 +30,7 @@ FLAGS = (
     "-fno-trapping-math",
 )
 AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
+AVX512_BF16 = "avx512bf16"
 AVX2 = ("avx2", "fma", "f16c")
 
 
@@ -41,7 +42,7 @@ class BuildError(Exception):
 class Target:
     """An instruction-set path and the flags that select it."""
 
-    name: str  # "avx512-vnni", "avx2" or "portable"
+    name: str  # "avx512-vnni-bf16", "avx512-vnni", "avx2" or "portable"
     flags: tuple[str, ...]
 
 
@@ -52,9 +53,12 @@ def detect_target() -> Target:
     except OSError:
         text = ""
     line = next((line for line in text.splitlines() if line.startswith("flags")), "")
-    flags = {flag.replace("avx512_vnni", "avx512vnni") for flag in line.split()}
+    flags = {flag.replace("avx512_", "avx512") for flag in line.split()}
     if flags.issuperset(AVX512) and flags.issuperset(AVX2):
-        return Target("avx512-vnni", (*(f"-m{flag}" for flag in (*AVX512, *AVX2)), "-mprefer-vector-width=512"))
+        chosen = (*(f"-m{flag}" for flag in (*AVX512, *AVX2)), "-mprefer-vector-width=512")
+        if AVX512_BF16 in flags:  # its own name: products with bfloat16 weights round otherwise there
+            return Target("avx512-vnni-bf16", (*chosen, f"-m{AVX512_BF16}"))
+        return Target("avx512-vnni", chosen)
     if flags.issuperset(AVX2):
         return Target("avx2", tuple(f"-m{flag}" for flag in AVX2))
     return Target("portable", ())

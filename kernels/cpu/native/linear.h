@@ -19,6 +19,14 @@ constexpr int GROUP = 32;
 
 enum Format : int32_t { Q4 = 0, Q8 = 1, BF16 = 2, F32 = 3, Q8_MIN = 4, Q8_16 = 5 };
 
+// Products with bfloat16 weights are bfloat16 dot products where the processor has them: their inputs are rounded to
+// bfloat16 then. Elsewhere the inputs stay float: rounding them would cost accuracy and save nothing.
+#if defined(__AVX512BF16__)
+constexpr bool PAIRED_BF16 = true;
+#else
+constexpr bool PAIRED_BF16 = false;
+#endif
+
 constexpr bool quantised(int32_t format) { return format != BF16 && format != F32; }
 constexpr bool has_minimum(int32_t format) { return format == Q4 || format == Q8_MIN; }
 constexpr int64_t quant_bytes(int32_t format) { return format == Q4 ? 256 : 512; }
@@ -60,23 +68,28 @@ struct Group {
   int32_t offset, first_offset;  // −128 × sum of the quants; of the first 16 alone
 };
 
-// Rows of inputs in the two forms that products take: int8 with a Group each 32, or float. Row r begins at r × inputs.
+// Rows of inputs in the forms that products take: int8 with a Group each 32; float; pairs of bfloat16, the even one in the
+// low half. Row r begins at r × inputs.
 struct Rows {
   int8_t* q;
   Group* group;
   float* f;
+  uint32_t* pairs;
   Rows from(int64_t row, int64_t inputs) const {
-    return Rows{q + row * inputs, group + row * (inputs / GROUP), f + row * inputs};
+    return Rows{q + row * inputs, group + row * (inputs / GROUP), f + row * inputs, pairs + row * (inputs / 2)};
   }
 };
 
 // Which of the forms the parts of a linear take.
 struct Forms {
-  bool int8, floats;
+  bool int8, floats, pairs;
 };
 inline Forms forms_of(const Linear& w) {
   Forms forms{};
-  for (int i = 0; i < w.parts; i++) (quantised(w.part[i].format) ? forms.int8 : forms.floats) = true;
+  for (int i = 0; i < w.parts; i++) {
+    const int32_t format = w.part[i].format;
+    (quantised(format) ? forms.int8 : PAIRED_BF16 && format == BF16 ? forms.pairs : forms.floats) = true;
+  }
   return forms;
 }
 
@@ -95,8 +108,21 @@ PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, Group* group) {
   *group = Group{scale, scale * float(first + second), -128 * (first + second), -128 * first};
 }
 
-static inline void quantise_row(const float* x, int inputs, const Rows& row) {
-  for (int g = 0; g < inputs / GROUP; g++) quantise_group(x + g * GROUP, row.q + g * GROUP, row.group + g);
+PALMETTE_INLINE void to_pairs(const float* x, uint32_t* pairs) {
+#if defined(__AVX512BF16__)
+  store(pairs, (vh)_mm512_cvtneps_pbh((__m512)load<vf>(x)));
+#else
+  (void)x, (void)pairs;
+#endif
+}
+
+// A row of floats in the forms that are wanted; it may lie in row.f already.
+static inline void prepare_row(const float* x, int inputs, Forms forms, const Rows& row) {
+  if (forms.floats && x != row.f) std::memcpy(row.f, x, sizeof(float) * inputs);
+  if (forms.int8)
+    for (int g = 0; g < inputs / GROUP; g++) quantise_group(x + g * GROUP, row.q + g * GROUP, row.group + g);
+  if (forms.pairs)
+    for (int i = 0; i < inputs; i += LANES) to_pairs(x + i, row.pairs + i / 2);
 }
 
 // A single row reads weights as fast as memory gives them, if it asks early enough: the processor's own prefetching stops
@@ -122,9 +148,9 @@ template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) 
   }
 }
 
-// A tile of R rows × C blocks of 16 outputs → out[r][c × 16 …], C × 16 floats a row. `x` begins at the tile's first row.
+// A tile of R rows × C blocks of 16 outputs → out[r × across + c][16]. `x` begins at the tile's first row.
 template <int32_t F, int R, int C>
-static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
+static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
   vf acc[R][C] = {};
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int g = 0; g < groups; g++) {
@@ -154,11 +180,11 @@ static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Ro
     }
   }
   for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) store(out + (r * C + c) * LANES, acc[r][c]);
+    for (int c = 0; c < C; c++) store(out + (int64_t(r) * across + c) * LANES, acc[r][c]);
 }
 
 template <int R, int C, bool HALF>
-static void tile_float(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
+static void tile_float(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
   vf acc[R][C] = {};
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int64_t i = 0; i < inputs; i += 2) {
@@ -178,51 +204,81 @@ static void tile_float(const uint8_t* blocks, int64_t stride, int groups, const 
     }
   }
   for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) store(out + (r * C + c) * LANES, acc[r][c]);
+    for (int c = 0; c < C; c++) store(out + (int64_t(r) * across + c) * LANES, acc[r][c]);
 }
+
+#if defined(__AVX512BF16__)
+// As tile_float on pairs, which ascend.
+template <int R, int C>
+static void tile_pairs(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
+  __m512 acc[R][C] = {};
+  const int64_t pairs = int64_t(groups) * GROUP / 2;
+  for (int64_t i = 0; i < pairs; i++) {
+    __m512bh w[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++) {
+      const uint8_t* at = blocks + c * stride + i * 64;
+      if (R == 1) __builtin_prefetch(at + 2048);
+      w[c] = (__m512bh)_mm512_loadu_si512(at);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      const __m512bh pair = (__m512bh)_mm512_set1_epi32(int(x.pairs[r * pairs + i]));
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], w[c], pair);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int c = 0; c < C; c++) store(out + (int64_t(r) * across + c) * LANES, (vf)acc[r][c]);
+}
+#endif
 
 template <int R, int C>
-static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out) {
+static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
   switch (format) {
-    case Q4: return tile_int<Q4, R, C>(blocks, stride, groups, x, out);
-    case Q8: return tile_int<Q8, R, C>(blocks, stride, groups, x, out);
-    case Q8_MIN: return tile_int<Q8_MIN, R, C>(blocks, stride, groups, x, out);
-    case Q8_16: return tile_int<Q8_16, R, C>(blocks, stride, groups, x, out);
-    case BF16: return tile_float<R, C, true>(blocks, stride, groups, x, out);
-    default: return tile_float<R, C, false>(blocks, stride, groups, x, out);
+    case Q4: return tile_int<Q4, R, C>(blocks, stride, groups, x, out, across);
+    case Q8: return tile_int<Q8, R, C>(blocks, stride, groups, x, out, across);
+    case Q8_MIN: return tile_int<Q8_MIN, R, C>(blocks, stride, groups, x, out, across);
+    case Q8_16: return tile_int<Q8_16, R, C>(blocks, stride, groups, x, out, across);
+#if defined(__AVX512BF16__)
+    case BF16: return tile_pairs<R, C>(blocks, stride, groups, x, out, across);
+#else
+    case BF16: return tile_float<R, C, true>(blocks, stride, groups, x, out, across);
+#endif
+    default: return tile_float<R, C, false>(blocks, stride, groups, x, out, across);
   }
 }
 
-constexpr int TILE_ROWS = 12;
-
-// `count` rows × `width` blocks of a part, from `first` on → out[row][across × 16]. Any cut into tiles gives the same bits.
-static void product(const Part& w, int inputs, int first, int width, Rows x, int count, float* out, int across) {
-  const int groups = inputs / GROUP;
-  const int64_t stride = groups * group_bytes(w.format);
-  const uint8_t* blocks = w.data + first * stride;
-  float piece[TILE_ROWS * LANES];
-  if (count == 1) {  // a single row: several blocks at once keep the arithmetic units busy
-    int c = 0;
-    for (; c + 4 <= width; c += 4) tile<1, 4>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES);
-    for (; c + 2 <= width; c += 2) tile<1, 2>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES);
-    for (; c < width; c++) tile<1, 1>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES);
-    return;
-  }
+// All rows × C blocks, so that the blocks' weights are read from memory once.
+template <int C>
+static void tiles(int32_t format, const uint8_t* blocks, int64_t stride, int groups, Rows x, int count, float* out,
+                  int across) {
   while (count > 0) {
-    int rows = 0;
-    for (int c = 0; c < width; c++) {
-      const uint8_t* block = blocks + c * stride;
-      if (count >= 12) tile<12, 1>(w.format, block, stride, groups, x, piece), rows = 12;
-      else if (count >= 8) tile<8, 1>(w.format, block, stride, groups, x, piece), rows = 8;
-      else if (count >= 4) tile<4, 1>(w.format, block, stride, groups, x, piece), rows = 4;
-      else if (count >= 2) tile<2, 1>(w.format, block, stride, groups, x, piece), rows = 2;
-      else tile<1, 1>(w.format, block, stride, groups, x, piece), rows = 1;
-      for (int r = 0; r < rows; r++) store(out + (int64_t(r) * across + c) * LANES, load<vf>(piece + r * LANES));
-    }
-    x = x.from(rows, inputs);
+    const int rows = count >= 12 ? 12 : count >= 8 ? 8 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
+    const auto shape = rows == 12 ? tile<12, C>
+                       : rows == 8 ? tile<8, C>
+                       : rows == 4 ? tile<4, C>
+                       : rows == 2 ? tile<2, C>
+                                   : tile<1, C>;
+    shape(format, blocks, stride, groups, x, out, across);
+    x = x.from(rows, int64_t(groups) * GROUP);
     out += int64_t(rows) * across * LANES;
     count -= rows;
   }
+}
+
+// `count` rows × `width` blocks of a part, from `first` on → out[row][across × 16]. Any cut into tiles gives the same
+// bits.
+static void product(const Part& w, int inputs, int first, int width, const Rows& x, int count, float* out, int across) {
+  const int groups = inputs / GROUP;
+  const int64_t stride = groups * group_bytes(w.format);
+  const uint8_t* blocks = w.data + first * stride;
+  int c = 0;
+  if (count == 1)  // a single row: several blocks at once keep the arithmetic units busy
+    for (; c + 4 <= width; c += 4)
+      tile<1, 4>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES, across);
+  for (; c + 2 <= width; c += 2) tiles<2>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
+  for (; c < width; c++) tiles<1>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
 }
 
 // The same over all parts, biases added → out[row][width × 16].

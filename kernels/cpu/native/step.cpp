@@ -48,16 +48,17 @@ struct Step {
 };
 
 constexpr int FEW = 4;        // rows that every thread prepares for itself: cheaper than waiting for each other
-constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of TILE_ROWS
+constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of the 12 of a tile
 constexpr int PHASES_A_LAYER = 11;
 
 struct Prepared {
   Buffer<int8_t> q;
   Buffer<Group> group;
   Buffer<float> f;
+  Buffer<uint32_t> pairs;
   Rows rows(int count, int width) {
     const size_t values = size_t(count) * width;
-    return Rows{q.need(values), group.need(values / GROUP), f.need(values)};
+    return Rows{q.need(values), group.need(values / GROUP), f.need(values), pairs.need(values / 2)};
   }
 };
 
@@ -135,13 +136,9 @@ Rows Engine::prepare(int thread, int& phase, int count, const Linear& w, const f
   Rows rows = alone ? own_[thread].rows(count, width) : shared_.rows(count, width);
   const auto one = [&](int row) {
     const float* from = source(row);
-    float* to = rows.f + int64_t(row) * width;
-    if (weight != nullptr) {
-      norm(from, weight, width, m_.eps, to);
-    } else if (forms.floats) {
-      std::memcpy(to, from, sizeof(float) * width);
-    }
-    if (forms.int8) quantise_row(weight != nullptr ? to : from, width, rows.from(row, width));
+    float* normed = rows.f + int64_t(row) * width;
+    if (weight != nullptr) norm(from, weight, width, m_.eps, normed);
+    prepare_row(weight != nullptr ? normed : from, width, forms, rows.from(row, width));
   };
   if (alone) {
     // What is prepared here serves the next phase; a thread that comes when that is over needn't.
@@ -318,10 +315,8 @@ void palmette_linear(const palmette::Linear* w, const float* x, int32_t rows, fl
   using namespace palmette;
   Prepared prepared;
   const Rows in = prepared.rows(rows, w->inputs);
-  for (int64_t row = 0; row < rows; row++) {
-    std::memcpy(in.f + row * w->inputs, x + row * w->inputs, sizeof(float) * w->inputs);
-    quantise_row(x + row * w->inputs, w->inputs, in.from(row, w->inputs));
-  }
+  for (int64_t row = 0; row < rows; row++)
+    prepare_row(x + row * w->inputs, w->inputs, forms_of(*w), in.from(row, w->inputs));
   product(*w, 0, w->blocks, in, rows, out);
 }
 // The weight's row for each token, dequantised → out [tokens][inputs].
