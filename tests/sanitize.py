@@ -13,7 +13,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
-TESTS = ("tests/kernels/test_cpu.py", "tests/runtime/test_exactness.py", "tests/runtime/models/test_llama.py")
+TESTS = (
+    "tests/kernels/test_cpu.py",
+    "tests/kernels/test_cpu_attention.py",
+    "tests/runtime/test_exactness.py",
+    "tests/runtime/models/test_llama.py",
+)
 
 
 def main() -> int:
