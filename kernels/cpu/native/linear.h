@@ -152,30 +152,46 @@ template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) 
 template <int32_t F, int R, int C>
 static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
   vf acc[R][C] = {};
+  constexpr int B = R == 1 ? 1 : C;  // blocks at a time: rows' words are broadcast once for all of them
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int g = 0; g < groups; g++) {
-    for (int c = 0; c < C; c++) {
-      const uint8_t* at = blocks + c * stride + g * group_bytes(F);
-      prefetch(at, group_bytes(F));
-      vb w[8];
-      load_quants<F>(at, w);
-      const vf d = from_half(at + quant_bytes(F));
-      const vf other = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);  // minima, or scales of the other 16
+#pragma GCC unroll 4
+    for (int from = 0; from < C; from += B) {
+      vb w[B][8];
+      vf d[B], other[B];  // scales; minima, or scales of the other 16
+#pragma GCC unroll 4
+      for (int b = 0; b < B; b++) {
+        const uint8_t* at = blocks + (from + b) * stride + g * group_bytes(F);
+        prefetch(at, group_bytes(F));
+        load_quants<F>(at, w[b]);
+        d[b] = from_half(at + quant_bytes(F));
+        other[b] = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++) {
         const int8_t* q = x.q + r * inputs + g * GROUP;
         const Group& group = x.group[int64_t(r) * groups + g];
-        vi sum = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
+        vi sum[B];
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) sum = dot4(sum, w[j], q + 4 * j);
-        if constexpr (F == Q8_16) {
-          acc[r][c] = fma(d * splat(group.scale), to_float(sum), acc[r][c]);
-          sum = splat(group.offset) - splat(group.first_offset);
+        for (int b = 0; b < B; b++)
+          sum[b] = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+#pragma GCC unroll 4
+          for (int b = 0; b < B; b++) {
+            if (F == Q8_16 && j == 4) {
+              acc[r][from + b] = fma(d[b] * splat(group.scale), to_float(sum[b]), acc[r][from + b]);
+              sum[b] = splat(group.offset) - splat(group.first_offset);
+            }
+            sum[b] = dot4(sum[b], w[b][j], q + 4 * j);
+          }
         }
 #pragma GCC unroll 4
-        for (int j = 4; j < 8; j++) sum = dot4(sum, w[j], q + 4 * j);
-        acc[r][c] = fma((F == Q8_16 ? other : d) * splat(group.scale), to_float(sum), acc[r][c]);
-        if constexpr (has_minimum(F)) acc[r][c] = fma(other, splat(group.total), acc[r][c]);
+        for (int b = 0; b < B; b++) {
+          vf& to = acc[r][from + b];
+          to = fma((F == Q8_16 ? other[b] : d[b]) * splat(group.scale), to_float(sum[b]), to);
+          if constexpr (has_minimum(F)) to = fma(other[b], splat(group.total), to);
+        }
       }
     }
   }
@@ -188,19 +204,21 @@ static void tile_float(const uint8_t* blocks, int64_t stride, int groups, const 
   vf acc[R][C] = {};
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int64_t i = 0; i < inputs; i += 2) {
+    vf even[C], odd[C];
+#pragma GCC unroll 4
     for (int c = 0; c < C; c++) {
-      vf even, odd;
       if (HALF) {
         const vu pair = load<vu>(blocks + c * stride + i * 32);
-        even = low_bf16(pair), odd = high_bf16(pair);
+        even[c] = low_bf16(pair), odd[c] = high_bf16(pair);
       } else {
-        even = load<vf>(blocks + c * stride + i * 64), odd = load<vf>(blocks + c * stride + i * 64 + 64);
+        even[c] = load<vf>(blocks + c * stride + i * 64), odd[c] = load<vf>(blocks + c * stride + i * 64 + 64);
       }
+    }
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        acc[r][c] = fma(even, splat(x.f[r * inputs + i]), acc[r][c]);
-        acc[r][c] = fma(odd, splat(x.f[r * inputs + i + 1]), acc[r][c]);
-      }
+    for (int r = 0; r < R; r++) {
+      const vf first = splat(x.f[r * inputs + i]), second = splat(x.f[r * inputs + i + 1]);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) acc[r][c] = fma(odd[c], second, fma(even[c], first, acc[r][c]));
     }
   }
   for (int r = 0; r < R; r++)
@@ -277,7 +295,9 @@ static void product(const Part& w, int inputs, int first, int width, const Rows&
   if (count == 1)  // a single row: several blocks at once keep the arithmetic units busy
     for (; c + 4 <= width; c += 4)
       tile<1, 4>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES, across);
-  for (; c + 2 <= width; c += 2) tiles<2>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
+  if (count >= 12)  // fewer rows wait for memory, which gives one stream of weights faster than two
+    for (; c + 2 <= width; c += 2)
+      tiles<2>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
   for (; c < width; c++) tiles<1>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
 }
 
