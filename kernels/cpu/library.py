@@ -135,6 +135,37 @@ class Attention:
         )
 
 
+# The arrays of a native/sample.h SamplePlan behind its counts, in order.
+_SAMPLE_ARRAYS = (
+    "logits", "rows", "temperatures", "top_ps", "min_ps", "repetitions", "frequencies", "presences", "top_ks", "noise",
+    "bias_starts", "bias_tokens", "bias_values", "seen_starts", "seen_tokens", "seen_counts", "wants_logprob",
+    "scored_rows", "scored_targets", "tokens", "logprobs", "failed", "top_starts", "top_tokens", "top_logprobs",
+    "scored_logprobs",
+)  # fmt: skip
+
+
+class _SamplePlan(c.Structure):
+    _fields_ = (
+        ("samples", c.c_int32),
+        ("scores", c.c_int32),
+        ("vocabulary", c.c_int32),
+        ("reserved", c.c_int32),
+        *((name, c.c_void_p) for name in _SAMPLE_ARRAYS),
+    )
+
+
+def _sample(library: c.CDLL, handle: int | None, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Fills the result arrays of native/sample.h; `arrays` are named and typed as there. logits [L, vocabulary]."""
+    plan = _SamplePlan(
+        len(arrays["rows"]),
+        len(arrays["scored_rows"]),
+        arrays["logits"].shape[1],
+        0,
+        *(_at(arrays[name]) for name in _SAMPLE_ARRAYS),
+    )
+    library.palmette_sample(handle, c.byref(plan))
+
+
 @dataclass(frozen=True)
 class Weight:
     """A packed linear: `data` as packing.py makes it, `bias` [outputs, padded to a multiple of 16] or None."""
@@ -221,8 +252,9 @@ class Library:
         self._c.palmette_new.argtypes = (c.c_void_p, c.c_int32)
         self._c.palmette_delete.argtypes = (c.c_void_p,)
         self._c.palmette_forward.argtypes = (c.c_void_p, c.c_void_p)
+        self._c.palmette_sample.argtypes = (c.c_void_p, c.c_void_p)
         self._c.palmette_layout.argtypes = (c.c_int32,)
-        for index, struct in enumerate((_Part, _Linear, _Layer, _Model, _Step, _AttentionCall)):
+        for index, struct in enumerate((_Part, _Linear, _Layer, _Model, _Step, _AttentionCall, _SamplePlan)):
             assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
 
     def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
@@ -249,6 +281,10 @@ class Library:
         out = np.full_like(x, np.nan)
         self._c.palmette_norm(_at(x), _at(weight), *x.shape, c.c_float(eps), _at(out))
         return out
+
+    def sample(self, **arrays: npt.NDArray[Any]) -> None:
+        """Samples and scores in this thread; see `_sample`."""
+        _sample(self._c, None, arrays)
 
     def exp(self, x: Floats) -> Floats:
         return self._lanes(self._c.palmette_exp, x)
@@ -333,6 +369,11 @@ class NativeEngine:
             _at(out),
         )  # fmt: skip
         self._c.palmette_forward(self._handle, c.byref(step))
+
+    def sample(self, **arrays: npt.NDArray[Any]) -> None:
+        """Samples and scores over the engine's threads; see `_sample`."""
+        assert self._handle is not None, "the engine was closed"
+        _sample(self._c, self._handle, arrays)
 
     def close(self) -> None:
         """Ends the threads. Idempotent."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from palmette.kernels.cpu.build import BuildError, build, detect_target
-from palmette.kernels.cpu.library import KvStorage, Library, unsupported
+from palmette.kernels.cpu.library import KvStorage, Library, NativeEngine, unsupported
 from palmette.kernels.protocol import Batch, Kernels
 from palmette.kernels.select import KernelName, select
 from palmette.radix_cache.store import KVStore, Store
@@ -49,6 +49,11 @@ class Decoder(Protocol):
 
     @property
     def numerics(self) -> str: ...
+
+    @property
+    def native(self) -> NativeEngine | None:
+        """The native engine that computes it, where one does."""
+        ...
 
     def forward(self, batch: Batch, store: Any) -> Tensor:
         """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
@@ -94,6 +99,8 @@ class TorchBackend:
 
 
 class TorchDecoder:
+    native = None
+
     def __init__(self, prepared: Prepared, kernels: Kernels, dtype: torch.dtype) -> None:
         self.name = kernels.name
         self.numerics = f"{kernels.numerics} {_sources(type(kernels))}"

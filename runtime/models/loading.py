@@ -31,6 +31,7 @@ class Model:
         self.kv_dtype = decoder.kv
         self.kernels = decoder.name
         self.numerics_id = numerics_id
+        self.native = decoder.native
         self._decoder = decoder
 
     @torch.inference_mode()

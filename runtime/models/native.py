@@ -126,7 +126,7 @@ class NativeDecoder:
         self.config = config
         self.kv = kv
         self.numerics = f"{library.path.name} kv={kv}"
-        self._engine: NativeEngine = library.engine(_weights(config, tensors, kv), threads)
+        self.native: NativeEngine = library.engine(_weights(config, tensors, kv), threads)
 
     def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> PackedKVStore:
         config = self.config
@@ -137,7 +137,7 @@ class NativeDecoder:
     def forward(self, batch: Batch, store: PackedKVStore) -> Tensor:
         """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
         out = np.empty((len(batch.logits_at), self.config.vocab_size), dtype=np.float32)
-        self._engine.forward(
+        self.native.forward(
             tokens=_int32(batch.tokens),
             positions=_int32(batch.positions),
             write_slots=_int32(batch.write_slots),

@@ -17,6 +17,7 @@ Row = npt.NDArray[np.float32]
 
 # Top-p and min-p look at this many of the most likely tokens first, and at all only where these do not suffice.
 NUCLEUS = 1024
+NOT_FINITE = "The model's logits are not finite numbers, so no token can be drawn from them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
         raw = logits[row]
         best = int(raw.argmax())
         if not np.isfinite(raw[best]):
-            errors[index] = "The model's logits are not finite numbers, so no token can be drawn from them."
+            errors[index] = NOT_FINITE
             top.append([])
             continue
         try:

@@ -14,6 +14,7 @@ from palmette.radix_cache.store import Store
 from palmette.runtime.models.loading import Model
 from palmette.runtime.plan import SamplePlan, StepPlan, StepResult
 from palmette.runtime.worker.inputs import BlockTables
+from palmette.runtime.worker.native_sampler import NativeSampler
 from palmette.runtime.worker.sampler import sample
 
 
@@ -31,6 +32,7 @@ class CpuWorker:
         self._model = model
         self._store = store
         self._tables = BlockTables(slots, -(-context_length // page_size), page_size)
+        self._sample = NativeSampler(model.native) if model.native is not None else sample
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan) -> Forwarded:
@@ -43,7 +45,7 @@ class CpuWorker:
 
     def sample(self, handle: Forwarded, plan: SamplePlan) -> StepResult:
         start = time.perf_counter()
-        drawn = sample(handle.logits.numpy(), plan)
+        drawn = self._sample(handle.logits.numpy(), plan)
         return StepResult(
             step=handle.step,
             tokens=drawn.tokens,

@@ -9,6 +9,7 @@
 #include "buffer.h"
 #include "linear.h"
 #include "simd.h"
+#include "sample.h"
 #include "team.h"
 
 namespace palmette {
@@ -109,8 +110,19 @@ static void embed(const Linear& w, int32_t token, float* out) {
 class Engine {
  public:
   Engine(const Model& model, int threads)
-      : m_(model), team_(threads), own_(threads), attention_({model.heads, model.kv_heads, model.head_dim}, threads) {}
+      : m_(model), team_(threads), own_(threads), samplers_(threads), attention_({model.heads, model.kv_heads, model.head_dim}, threads) {}
   void forward(const Step& step);
+
+  // Every sample and score of the plan, over the team.
+  void sample(const SamplePlan& plan) {
+    const std::function<void(int)> work = [&](int thread) {
+      team_.run(0, plan.samples + plan.scores, [&](int piece) {
+        if (piece < plan.samples) samplers_[thread].draw(plan, piece);
+        else samplers_[thread].score(plan, piece - plan.samples);
+      });
+    };
+    team_.start(1, work);
+  }
 
  private:
   template <class F> Rows prepare(int thread, int& phase, int count, const Linear& w, const float* norm_weight, F&& source);
@@ -121,6 +133,7 @@ class Engine {
   const Model m_;
   Team team_;
   std::vector<Prepared> own_;  // a thread's own prepared rows
+  std::vector<Sampler> samplers_;
   Prepared shared_;
   Buffer<float> x_, q_, mixed_, mid_, last_;
   BatchAttention attention_;
@@ -279,10 +292,20 @@ extern "C" {
 // The size of a struct, for the mirror in library.py.
 int32_t palmette_layout(int32_t which) {
   const size_t sizes[] = {sizeof(palmette::Part), sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step),
-                          sizeof(palmette::AttentionCall)};
+                          sizeof(palmette::AttentionCall), sizeof(palmette::SamplePlan)};
   return int32_t(sizes[which]);
 }
 void* palmette_new(const palmette::Model* model, int32_t threads) { return new palmette::Engine(*model, threads); }
+// Samples over an engine's threads, or in this one where `engine` is null.
+void palmette_sample(void* engine, const palmette::SamplePlan* plan) {
+  if (engine != nullptr) {
+    static_cast<palmette::Engine*>(engine)->sample(*plan);
+    return;
+  }
+  palmette::Sampler sampler;
+  for (int i = 0; i < plan->samples; i++) sampler.draw(*plan, i);
+  for (int i = 0; i < plan->scores; i++) sampler.score(*plan, i);
+}
 void palmette_delete(void* engine) { delete static_cast<palmette::Engine*>(engine); }
 void palmette_forward(void* engine, const palmette::Step* step) { static_cast<palmette::Engine*>(engine)->forward(*step); }
 }

@@ -99,7 +99,7 @@ class Team {
   void serve(int thread) {
     uint64_t seen = 0;
     for (;;) {
-      for (int spins = 0; generation_.load(std::memory_order_acquire) == seen && spins < 20000; spins++) relax();
+      for (int spins = 0; generation_.load(std::memory_order_acquire) == seen && spins < IDLE_SPINS; spins++) relax();
       if (generation_.load(std::memory_order_acquire) == seen) {
         std::unique_lock<std::mutex> lock(mutex_);
         asleep_.fetch_add(1);
@@ -123,6 +123,9 @@ class Team {
   int capacity_ = 0;
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<uint64_t> generation_{0};
+  // How long a member stays awake for the next step: tens of microseconds, enough for a sampler's call behind a forward.
+  // Longer would take the core from the process that sends the tokens on.
+  static constexpr int IDLE_SPINS = 2000;
   static constexpr int CLOSED = 1 << 30;
   std::atomic<int> gate_{CLOSED};  // members inside a step
   std::atomic<int> asleep_{0};

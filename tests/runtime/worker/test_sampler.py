@@ -1,7 +1,8 @@
-"""The sampler against plain definitions, and row by row: a row's draw never depends on the batch."""
+"""The samplers against plain definitions, and row by row: a row's draw never depends on the batch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.kernels.cpu.build import BuildError, build, detect_target
+from palmette.kernels.cpu.library import Library
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.plan import SamplePlan, StepResult, decode, encode
 from palmette.runtime.scheduler.batch import _SampleArrays
 from palmette.runtime.scheduler.sequence import Generation
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.vocabulary import Vocabulary
-from palmette.runtime.worker.sampler import sample, uniform_noise
+from palmette.runtime.worker.native_sampler import NativeSampler
+from palmette.runtime.worker.sampler import Sampled, uniform_noise
+from palmette.runtime.worker.sampler import sample as numpy_sample
 
 VOCABULARY = Vocabulary(tuple(bytes([i % 256]) for i in range(3000)), {}, (0,))
+
+
+Sample = Callable[[np.ndarray[Any, np.dtype[np.float32]], SamplePlan], Sampled]
+
+
+@pytest.fixture(scope="session", params=["numpy", "native"])
+def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    if request.param == "numpy":
+        return numpy_sample
+    try:
+        library = build(tmp_path_factory.getbasetemp() / "kernels", detect_target())
+    except BuildError as error:
+        pytest.skip(str(error))
+    return NativeSampler(Library(library))
 
 
 def generation(outputs: int = 0, seen: dict[int, int] | None = None, **options: Any) -> Generation:
@@ -39,14 +58,14 @@ def logits(rows: int = 1, seed: int = 0, spread: float = 3.0) -> np.ndarray[Any,
     return (np.random.default_rng(seed).standard_normal((rows, VOCABULARY.size)) * spread).astype(np.float32)
 
 
-def test_greedy_takes_the_largest_and_the_first_of_equals() -> None:
+def test_greedy_takes_the_largest_and_the_first_of_equals(sample: Sample) -> None:
     raw = logits()
     raw[0, [7, 1234]] = raw.max() + 1
     assert sample(raw, plan_of(generation(temperature=0.0))).tokens.tolist() == [7]
     assert sample(raw, plan_of(generation(temperature=1.0, top_k=1))).tokens.tolist() == [7]
 
 
-def test_logprobs_are_of_the_raw_logits() -> None:
+def test_logprobs_are_of_the_raw_logits(sample: Sample) -> None:
     raw = logits()
     drawn = sample(raw, plan_of(generation(temperature=0.3, top_p=0.5, logprobs=True, top_logprobs=3)))
     exact = raw[0].astype(np.float64)
@@ -57,7 +76,7 @@ def test_logprobs_are_of_the_raw_logits() -> None:
     assert [value for _, value in drawn.top.at(0)] == pytest.approx(exact[best].tolist(), abs=1e-5)
 
 
-def test_bias_and_penalties() -> None:
+def test_bias_and_penalties(sample: Sample) -> None:
     raw = np.zeros((1, VOCABULARY.size), dtype=np.float32)
     raw[0, :4] = [4.0, 3.9, 3.8, 3.7]
     greedy = {"temperature": 0.0}
@@ -74,7 +93,7 @@ def test_bias_and_penalties() -> None:
     assert first(seen={2: 1}, presence_penalty=-1.0) == 2
 
 
-def test_ids_that_end_the_output_are_barred_before_min_tokens() -> None:
+def test_ids_that_end_the_output_are_barred_before_min_tokens(sample: Sample) -> None:
     raw = logits()
     raw[0, 0] = raw.max() + 5
     assert sample(raw, plan_of(generation(temperature=0.0, min_tokens=2, outputs=1))).tokens[0] != 0
@@ -94,7 +113,7 @@ def test_ids_that_end_the_output_are_barred_before_min_tokens() -> None:
         {"temperature": 50.0, "min_p": 0.9},
     ],
 )
-def test_filters_keep_what_their_definition_keeps(options: dict[str, Any]) -> None:
+def test_filters_keep_what_their_definition_keeps(sample: Sample, options: dict[str, Any]) -> None:
     raw = logits(spread=2.0)
     scaled = raw[0].astype(np.float64) / options.get("temperature", 1.0)
     order = np.argsort(-scaled, kind="stable")
@@ -113,7 +132,7 @@ def test_filters_keep_what_their_definition_keeps(options: dict[str, Any]) -> No
     assert len(drawn) >= min(3, len(allowed))
 
 
-def test_frequencies_follow_the_distribution() -> None:
+def test_frequencies_follow_the_distribution(sample: Sample) -> None:
     raw = np.full((1, VOCABULARY.size), -1e9, dtype=np.float32)
     raw[0, [3, 5, 8]] = np.log([0.5, 0.3, 0.2])
     draws = [int(sample(raw, plan_of(generation(seed=seed))).tokens[0]) for seed in range(3000)]
@@ -130,7 +149,7 @@ def test_noise_is_uniform_and_a_function_of_seed_and_index() -> None:
     assert uniform_noise(0, 1) != uniform_noise(1, 0)
 
 
-def test_a_row_that_is_not_finite_fails_alone() -> None:
+def test_a_row_that_is_not_finite_fails_alone(sample: Sample) -> None:
     raw = logits(3)
     raw[1, 17] = np.nan
     drawn = sample(raw, plan_of(*(generation(temperature=0.0) for _ in range(3))))
@@ -138,7 +157,7 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
     assert drawn.tokens[[0, 2]].tolist() == raw[[0, 2]].argmax(axis=1).tolist()
 
 
-def test_a_row_whose_parameters_leave_nothing_fails_alone() -> None:
+def test_a_row_whose_parameters_leave_nothing_fails_alone(sample: Sample) -> None:
     odd = generation(temperature=1.0)
     # Past SamplingParams.check on purpose: a bound that was forgotten there must not cost the others their step.
     odd.params = SamplingParams(repetition_penalty=1e-46, top_k=5, min_p=0.5)
@@ -150,7 +169,7 @@ def test_a_row_whose_parameters_leave_nothing_fails_alone() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_a_row_does_not_depend_on_its_batch(data: st.DataObject) -> None:
+def test_a_row_does_not_depend_on_its_batch(sample: Sample, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 6))
     raw = logits(rows, seed=data.draw(st.integers(0, 99)))
     generations = [
@@ -174,7 +193,7 @@ def test_a_row_does_not_depend_on_its_batch(data: st.DataObject) -> None:
         assert alone.top.at(0) == together.top.at(row)
 
 
-def test_plans_and_results_travel_as_bytes() -> None:
+def test_plans_and_results_travel_as_bytes(sample: Sample) -> None:
     plan = plan_of(generation(logit_bias={3: 1.5}, seen={1: 2, 4: 0}, presence_penalty=0.5), generation())
     back = decode(encode(plan), SamplePlan)
     for name in plan.__struct_fields__:
