@@ -79,9 +79,7 @@ def run_few_shot() -> Part:
     right = sum(state["topic"] == topic for state, (_, topic) in zip(states, MESSAGES, strict=True))
     for state, (message, _) in list(zip(states, MESSAGES, strict=True))[:3]:
         console.print(f"  {message[: WIDTH - 28]:{WIDTH - 26}}[bold]{state['topic']}[/bold]")
-    console.print(
-        f"  … {right} of {len(MESSAGES)} messages are sorted right (this is a model of 135 M parameters).\n"
-    )
+    console.print(f"  … {right} of {len(MESSAGES)} messages are sorted right (this is a model of 135 M parameters).\n")
     return part
 
 
@@ -129,9 +127,7 @@ def show(parts: list[Part]) -> None:
     table.add_column("program", no_wrap=True)
     for column in ("calls", "prompt", "computed", "reused", "share", "output", "out/s", "time"):
         table.add_column(column, justify="right", no_wrap=True)
-    total = Part(
-        "all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts)
-    )
+    total = Part("all", sum((part.usage for part in parts), ProgramUsage()), sum(part.seconds for part in parts))
     for part in [*parts, total]:
         used = part.usage
         rate = f"{used.completion_tokens / part.seconds:,.0f}" if used.completion_tokens else "–"

@@ -31,6 +31,4 @@ if __name__ == "__main__":
         for piece in state.text_iter(f"reply{number}"):
             print(piece, end="", flush=True)
     usage = state.usage()
-    print(
-        f"\n\n{usage.prompt_tokens} prompt tokens, {usage.cached_tokens} of them reused from the turns before."
-    )
+    print(f"\n\n{usage.prompt_tokens} prompt tokens, {usage.cached_tokens} of them reused from the turns before.")

@@ -24,11 +24,7 @@ class Location(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        shown = (
-            os.path.relpath(self.filename)
-            if self.filename.startswith(os.getcwd() + os.sep)
-            else self.filename
-        )
+        shown = os.path.relpath(self.filename) if self.filename.startswith(os.getcwd() + os.sep) else self.filename
         return f"{shown}:{self.line} in {self.function}"
 
 

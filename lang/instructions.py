@@ -87,16 +87,6 @@ class End:
 
 
 Node = (
-    TextNode
-    | RoleBegin
-    | RoleEnd
-    | Generation
-    | Selection
-    | Fork
-    | Concatenate
-    | Barrier
-    | ScopeBegin
-    | ScopeEnd
-    | End
+    TextNode | RoleBegin | RoleEnd | Generation | Selection | Fork | Concatenate | Barrier | ScopeBegin | ScopeEnd | End
 )
 PASSIVE = (TextNode, RoleBegin, RoleEnd)  # they travel with the next verb

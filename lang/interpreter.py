@@ -49,9 +49,7 @@ _call_ids = itertools.count(1)
 class Interpreter:
     """One state's execution. `submit`, `abandon` and `fail_from_outside` may be called from any thread."""
 
-    def __init__(
-        self, backend: Backend, scope: Scope, *, namespace: str = "", waits_for_fork: bool = False
-    ) -> None:
+    def __init__(self, backend: Backend, scope: Scope, *, namespace: str = "", waits_for_fork: bool = False) -> None:
         self.backend = backend
         self.loop = backend.loop
         self.scope = scope
@@ -260,9 +258,7 @@ class Interpreter:
                     raise
                 await self._forget_branch()
 
-    def _report(
-        self, meta: dict[str, Any], chunk: Chunk, finish: Finish, logprobs: list[TokenLogprob] | None
-    ) -> None:
+    def _report(self, meta: dict[str, Any], chunk: Chunk, finish: Finish, logprobs: list[TokenLogprob] | None) -> None:
         usage = chunk.usage or finish.usage
         self.usages.append(usage)
         meta |= usage_report(usage)
@@ -285,9 +281,7 @@ class Interpreter:
     async def _select(self, selection: Selection) -> None:
         choices, method = selection.node.choices, selection.node.method
         parts = self._parts()
-        scores = await self._verb(
-            lambda branch: branch.score(parts, choices, unconditional=method.unconditional)
-        )
+        scores = await self._verb(lambda branch: branch.score(parts, choices, unconditional=method.unconditional))
         self._commit(scores.appended)
         index, details = method.decide(scores)
         chosen = choices[index]

@@ -157,9 +157,7 @@ class Program:
         return results if generator_style else list(results)
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        raise Unsupported(
-            f"{self.name}.trace(...) is not built yet.", hint="Run the program; it needs no tracing."
-        )
+        raise Unsupported(f"{self.name}.trace(...) is not built yet.", hint="Run the program; it needs no tracing.")
 
     def compile(self, *args: Any, **kwargs: Any) -> Any:
         raise Unsupported(f"{self.name}.compile(...) is not built yet.", hint="Run the program as it is.")
@@ -194,15 +192,11 @@ class Program:
                 return f". Did you mean {near[0]!r} by {name!r}?"
         return ""
 
-    def _calls(
-        self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str
-    ) -> list[_Call]:
+    def _calls(self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str) -> list[_Call]:
         unknown = sorted(set(kwargs) - self._sampling_names)
         if unknown:
             given = {name: kwargs[name] for name in unknown}
-            raise TypeError(
-                f"run_batch() got an unexpected keyword argument {unknown[0]!r}{self._advice((), given)}"
-            )
+            raise TypeError(f"run_batch() got an unexpected keyword argument {unknown[0]!r}{self._advice((), given)}")
         backend = resolve_backend(backend)
         calls = []
         for index, item in enumerate(batch):
@@ -249,11 +243,7 @@ class Program:
 
     def _failed(self, state: ProgramState, cause: BaseException) -> None:
         code = self.func.__code__ if hasattr(self.func, "__code__") else None
-        start = (
-            Location(code.co_filename, code.co_firstlineno, self.name)
-            if code
-            else Location("?", 0, self.name)
-        )
+        start = Location(code.co_filename, code.co_firstlineno, self.name) if code else Location("?", 0, self.name)
         state.abandon(cause, raised_at(cause.__traceback__) or start, "the program raised")
 
     def _batch(
@@ -279,9 +269,7 @@ class Program:
                         state.abandon(cause, Location("?", 0, self.name), "run_batch")
                 stop()
 
-    def _batch_in_threads(
-        self, states: list[ProgramState], calls: list[_Call], threads: int
-    ) -> Callable[[], None]:
+    def _batch_in_threads(self, states: list[ProgramState], calls: list[_Call], threads: int) -> Callable[[], None]:
         room = threading.Semaphore(max(threads, IN_FLIGHT))
 
         def work(state: ProgramState, call: _Call) -> None:
@@ -294,9 +282,7 @@ class Program:
             pool.submit(work, state, call)
         return functools.partial(pool.shutdown, wait=False, cancel_futures=True)
 
-    def _batch_on_loop(
-        self, states: list[ProgramState], calls: list[_Call], threads: int
-    ) -> Callable[[], None]:
+    def _batch_on_loop(self, states: list[ProgramState], calls: list[_Call], threads: int) -> Callable[[], None]:
         async def one(room: asyncio.Semaphore, state: ProgramState, call: _Call) -> None:
             async with room:
                 await self._abody(state, call, quiet=True)

@@ -56,9 +56,7 @@ class ProgramState:
         self._backend = backend
         inherited: Iterable[Variable] = parent._scope if parent is not None else ()
         self._scope: Scope = Scope(inherited)
-        self._interpreter = Interpreter(
-            backend, self._scope, namespace=namespace, waits_for_fork=parent is not None
-        )
+        self._interpreter = Interpreter(backend, self._scope, namespace=namespace, waits_for_fork=parent is not None)
         self._namespace = namespace
         self._children: list[ProgramState] = []
         self._copied_in: StateGroup | None = None
@@ -163,14 +161,10 @@ class ProgramState:
             if piece.text:
                 yield piece.text
 
-    async def text_async_iter(
-        self, var_name: str | None = None, return_meta_data: bool = False
-    ) -> AsyncIterator[Any]:
+    async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
         """As text_iter; with `return_meta_data` (for a variable) pairs of text and meta info."""
         if return_meta_data and var_name is None:
-            raise InvalidRequest(
-                "return_meta_data=True needs a variable.", hint="Give var_name.", param="var_name"
-            )
+            raise InvalidRequest("return_meta_data=True needs a variable.", hint="Give var_name.", param="var_name")
         if var_name is None:
             async for piece in self._interpreter.stream:
                 yield piece.text
@@ -214,9 +208,7 @@ class ProgramState:
         self._check_writable(where)
         self._forks += 1
         children = [
-            ProgramState(
-                self._backend, self._seeded(self._forks, index), namespace=self._namespace, parent=self
-            )
+            ProgramState(self._backend, self._seeded(self._forks, index), namespace=self._namespace, parent=self)
             for index in range(size)
         ]
         self._children += children
@@ -344,9 +336,7 @@ class ProgramState:
             raise failure.again() from failure.cause
         if self._over is not None:
             raise ProgramError(
-                InvalidRequest(
-                    f"nothing can be appended: {self._over}.", hint="Append before, or fork again."
-                ),
+                InvalidRequest(f"nothing can be appended: {self._over}.", hint="Append before, or fork again."),
                 where,
                 "append",
             )

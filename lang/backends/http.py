@@ -68,9 +68,7 @@ class HttpBackend:
     async def connection(self) -> AsyncIterator[httpx.AsyncClient]:
         """The client, for the time of one verb. A server that can't be reached is EngineDied."""
         if self._closed:
-            raise EngineDied(
-                f"The connection to {self.url} was shut down.", hint="Make a new RuntimeEndpoint."
-            )
+            raise EngineDied(f"The connection to {self.url} was shut down.", hint="Make a new RuntimeEndpoint.")
         if self._client is None:  # made on the loop that uses it
             self._client = httpx.AsyncClient(
                 base_url=self.url,
@@ -102,9 +100,7 @@ class HttpBackend:
     def get(self, path: str) -> Any:
         """A GET in the calling thread, for the questions asked at start."""
         try:
-            response = httpx.get(
-                self.url + path, headers=self._headers, verify=self._verify, timeout=CONNECT_SECONDS
-            )
+            response = httpx.get(self.url + path, headers=self._headers, verify=self._verify, timeout=CONNECT_SECONDS)
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
         return _answer(response)
@@ -154,9 +150,7 @@ class HttpBranch:
                     return
                 if line.startswith("data: "):
                     yield _chunk(msgspec.json.decode(line[len("data: ") :]))
-        raise EngineDied(
-            f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?"
-        )
+        raise EngineDied(f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?")
 
     async def score(
         self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False

@@ -145,9 +145,7 @@ class ScriptedBranch:
     def _logprobs(self, prompt: str, choices: Sequence[str]) -> tuple[tuple[float, ...], ...]:
         """The same log-probability for every token of a choice."""
         score = self.backend.score
-        each = [
-            -1.0 - index if score is None else score(prompt, choice) for index, choice in enumerate(choices)
-        ]
+        each = [-1.0 - index if score is None else score(prompt, choice) for index, choice in enumerate(choices)]
         return tuple((logprob,) * len(choice.encode()) for logprob, choice in zip(each, choices, strict=True))
 
 

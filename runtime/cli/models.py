@@ -13,9 +13,7 @@ from palmette.runtime.config import DEFAULT_MODEL
 if TYPE_CHECKING:
     from palmette.runtime.checkpoint.catalogue import CatalogueEntry
 
-commands = typer.Typer(
-    help="Models that have a name here: list, fetch, describe.", invoke_without_command=True
-)
+commands = typer.Typer(help="Models that have a name here: list, fetch, describe.", invoke_without_command=True)
 
 
 @commands.callback()
@@ -37,16 +35,12 @@ def list_models() -> None:
 
     table = Table(box=None, pad_edge=False)
     for column in ("name", "size", "here", "licence", "what it is"):
-        table.add_column(
-            column, no_wrap=column != "what it is", justify="right" if column == "size" else "left"
-        )
+        table.add_column(column, no_wrap=column != "what it is", justify="right" if column == "size" else "left")
     for entry in CATALOGUE.values():
         shown = entry.name + (" (default)" if entry.name == DEFAULT_MODEL else "")
         here = "yes" if is_fetched(entry) else "no"
         table.add_row(shown, _megabytes(entry.file_bytes), here, entry.licence, entry.description)
-    table.add_row(
-        "tiny", "0 MB", "yes", "Apache-2.0", "a seeded random model for tests; its text means nothing"
-    )
+    table.add_row("tiny", "0 MB", "yes", "Apache-2.0", "a seeded random model for tests; its text means nothing")
     Console().print(table)
 
 

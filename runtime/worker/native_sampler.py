@@ -13,7 +13,6 @@ from palmette.kernels.cpu.library import Library, NativeEngine
 from palmette.runtime.plan import Int32, SamplePlan, TopTokens
 from palmette.runtime.worker.sampler import NOT_FINITE, Sampled, uniform_noise
 
-
 # native/sample.h's Failure
 _FAILURES = {1: NOT_FINITE, 2: "No token could be drawn with these sampling parameters: none is left."}
 

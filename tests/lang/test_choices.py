@@ -75,9 +75,7 @@ def test_every_method_is_blind_to_order_where_there_is_no_tie(table) -> None:
         index, _ = method.decide(scores(table))
         back, _ = method.decide(scores(table[::-1]))
         means = sorted(sum(row) / len(row) for row in table)
-        ties = len({tuple(row) for row in table}) < len(table) or any(
-            a == b for a, b in itertools.pairwise(means)
-        )
+        ties = len({tuple(row) for row in table}) < len(table) or any(a == b for a, b in itertools.pairwise(means))
         if not ties and method is sgl.token_length_normalized:
             assert back == len(table) - 1 - index
         if method is sgl.greedy_token_selection:

@@ -149,9 +149,7 @@ def test_a_batch_keeps_its_order() -> None:
         s += assistant(gen("answer"))
 
     states = ask.run_batch([{"question": "q" * n} for n in range(20)], progress_bar=True, num_threads=4)
-    assert [state["answer"] for state in states] == [
-        f"[{len('<user></user><assistant>') + n}]" for n in range(20)
-    ]
+    assert [state["answer"] for state in states] == [f"[{len('<user></user><assistant>') + n}]" for n in range(20)]
     assert [s["answer"] for s in ask.run_batch([["abc"], ("d",)])] == ["[27]", "[25]"]
     assert [s["answer"] for s in ask.run_batch([["abc"]], generator_style=True)] == ["[27]"]
     assert ask.run_batch([]) == []
@@ -274,9 +272,7 @@ def test_run_options_hold_for_gens_that_set_none(backend) -> None:
     assert (default.temperature, default.max_tokens) == (1.0, 128)
 
 
-@pytest.mark.parametrize(
-    "name", ["image", "video", "gen_int", "gen_string", "OpenAI", "Anthropic", "LiteLLM"]
-)
+@pytest.mark.parametrize("name", ["image", "video", "gen_int", "gen_string", "OpenAI", "Anthropic", "LiteLLM"])
 def test_what_is_not_here_is_refused_by_name(name: str) -> None:
     with pytest.raises(sgl.PalmetteError, match=rf"palmette\.{name} is not here"):
         getattr(sgl, name)

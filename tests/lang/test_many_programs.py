@@ -53,9 +53,7 @@ def test_a_batch_of_lazy_programs_needs_few_threads() -> None:
     def program(s, n):
         s += f"{n}" + gen("x")
 
-    states = program.run_batch(
-        [{"n": n} for n in range(200)], num_threads=3, backend=sgl.ScriptedBackend(answer)
-    )
+    states = program.run_batch([{"n": n} for n in range(200)], num_threads=3, backend=sgl.ScriptedBackend(answer))
     assert [state["x"] for state in states] == ["x"] * 200
 
 

@@ -90,9 +90,7 @@ def test_the_text_is_what_the_engine_holds(real, engine) -> None:
     text = state.text()
     for content in (message["content"] for message in state.messages()):
         assert content in text
-    assert text.startswith(
-        "<|im_start|>system\nShort answers.<|im_end|>\n<|im_start|>user\nAbout snow<|im_end|>\n"
-    )
+    assert text.startswith("<|im_start|>system\nShort answers.<|im_end|>\n<|im_start|>user\nAbout snow<|im_end|>\n")
     assert state["first"] in text
     assert state["which"] + state["rest"] in text
 
@@ -146,9 +144,7 @@ def test_logprobs_of_the_output(real) -> None:
 
     meta = short.run(temperature=0.0, backend=real).get_meta_info("x")
     assert len(meta["output_token_logprobs"]) == 4
-    for (logprob, token, _), top in zip(
-        meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True
-    ):
+    for (logprob, token, _), top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True):
         assert top[0][:2] == (logprob, token), "greedy takes the likeliest"
         assert len(top) == 2
 

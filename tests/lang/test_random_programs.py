@@ -17,9 +17,7 @@ words = st.text("abé ", max_size=5)
 leaf = st.one_of(
     st.tuples(st.just("text"), words),
     st.tuples(st.just("gen"), st.sampled_from("xyz")),
-    st.tuples(
-        st.just("select"), st.sampled_from("xyz"), st.lists(st.text("no", min_size=1, max_size=3), min_size=1)
-    ),
+    st.tuples(st.just("select"), st.sampled_from("xyz"), st.lists(st.text("no", min_size=1, max_size=3), min_size=1)),
     st.tuples(st.just("turn"), st.sampled_from(["user", "assistant"]), words),
     st.tuples(st.just("wait"), st.sampled_from(["sync", "text", "read", "messages"])),
 )

@@ -28,9 +28,7 @@ def invoke(*arguments: str, text: str | None = None):
     return CliRunner().invoke(app, list(arguments), input=text, env={"NO_COLOR": "1", "COLUMNS": "200"})
 
 
-def palmette(
-    *arguments: str, text: str | None = None, timeout: float = 60
-) -> subprocess.CompletedProcess[str]:
+def palmette(*arguments: str, text: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *arguments], input=text, capture_output=True, text=True, timeout=timeout, env=environment()
     )
@@ -41,9 +39,7 @@ def test_help_needs_nothing_heavy() -> None:
         "import sys; from palmette.runtime.cli.app import app; import typer.main; typer.main.get_command(app);"
         "print(sorted({'torch', 'numpy', 'fastapi', 'httpx', 'tokenizers'} & set(sys.modules)))"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
-    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert out.stdout.strip() == "[]"
     result = invoke("--help")
     assert result.exit_code == 0
@@ -78,9 +74,7 @@ def test_chat_takes_turns_until_exit() -> None:
     lines = result.stdout.splitlines()
     assert any(line.startswith("/what is no command here") for line in lines)
     assert lines[0] == lines[-1], "after /reset the same seed gives the same reply"
-    assert (
-        invoke("chat", "-m", "tiny", "-n", "4", text="hello\n").exit_code == 0
-    )  # the end of input ends it too
+    assert invoke("chat", "-m", "tiny", "-n", "4", text="hello\n").exit_code == 0  # the end of input ends it too
 
 
 @pytest.mark.parametrize(
