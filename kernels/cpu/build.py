@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -46,6 +47,10 @@ class Target:
     flags: tuple[str, ...]
 
 
+# On x86 without fused multiply-adds the compiler takes minutes over thousands of calls of fma() at -O3, for nothing.
+PORTABLE = Target("portable", ("-O1",) if platform.machine() in ("x86_64", "AMD64") else ())
+
+
 def detect_target() -> Target:
     """The best path that this machine's processor has."""
     try:
@@ -61,7 +66,7 @@ def detect_target() -> Target:
         return Target("avx512-vnni", chosen)
     if flags.issuperset(AVX2):
         return Target("avx2", tuple(f"-m{flag}" for flag in AVX2))
-    return Target("portable", ())
+    return PORTABLE
 
 
 def find_compiler() -> str:

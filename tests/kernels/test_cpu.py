@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.kernels.cpu.build import AVX2, AVX512_BF16, BuildError, Target, build, detect_target, find_compiler
+from palmette.kernels.cpu.build import (
+    AVX2,
+    AVX512_BF16,
+    PORTABLE,
+    BuildError,
+    Target,
+    build,
+    detect_target,
+    find_compiler,
+)
 from palmette.kernels.cpu.library import Floats, Library, Weight
 from palmette.kernels.cpu.packing import (
     Format,
@@ -33,7 +42,7 @@ QUANTISED: tuple[str, ...] = get_args(QuantisedFormat)
 def _targets() -> list[Target]:
     """Every path that this machine can run."""
     best = detect_target()
-    paths = [Target("portable", ())]
+    paths = [PORTABLE]
     if best.name != "portable":
         paths.append(Target("avx2", tuple(f"-m{flag}" for flag in AVX2)))
     if best.name == "avx512-vnni-bf16":
@@ -234,13 +243,13 @@ def test_a_build_is_kept_and_a_refused_source_is_reported(tmp_path: Path, monkey
     except BuildError as error:
         pytest.skip(str(error))
     said: list[Any] = []
-    first = build(tmp_path / "k", Target("portable", ()), extra=("-O0",), progress=said.append)
-    again = build(tmp_path / "k", Target("portable", ()), extra=("-O0",), progress=said.append)
+    first = build(tmp_path / "k", PORTABLE, extra=("-O0",), progress=said.append)
+    again = build(tmp_path / "k", PORTABLE, extra=("-O0",), progress=said.append)
     assert first == again
     assert len(said) == 1
     assert (tmp_path / "k").stat().st_mode & 0o777 == 0o700
     with pytest.raises(BuildError, match="could not compile"):
-        build(tmp_path / "k", Target("portable", ()), extra=("-fno-such-flag",))
+        build(tmp_path / "k", PORTABLE, extra=("-fno-such-flag",))
     monkeypatch.setattr("palmette.kernels.cpu.build.COMPILERS", ("no-such-compiler",))
     with pytest.raises(BuildError, match="No C\\+\\+ compiler"):
-        build(tmp_path / "k", Target("portable", ()))
+        build(tmp_path / "k", PORTABLE)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from palmette.kernels.cpu.build import AVX2, BuildError, Target, build, detect_target, find_compiler, library_path
+from palmette.kernels.cpu.build import (
+    AVX2,
+    PORTABLE,
+    BuildError,
+    Target,
+    build,
+    detect_target,
+    find_compiler,
+    library_path,
+)
 from palmette.kernels.cpu.limits import SOURCE, LimitLoops, Limits, measure_limits
 
 try:
@@ -14,7 +23,7 @@ try:
 except BuildError:
     pytest.skip("no C++ compiler", allow_module_level=True)
 
-PATHS = [Target("portable", ()), Target("avx2", tuple(f"-m{flag}" for flag in AVX2)), detect_target()]
+PATHS = [PORTABLE, Target("avx2", tuple(f"-m{flag}" for flag in AVX2)), detect_target()]
 
 
 @pytest.mark.parametrize("target", PATHS, ids=lambda target: target.name)
