@@ -13,7 +13,8 @@ TOKEN_BYTES = 4
 
 def pack(tokens: Iterable[int]) -> bytes:
     """Token ids as int32 little-endian bytes. Raises OverflowError for an id outside int32."""
-    packed = array("i", tokens)
+    # array() would take bytes for machine integers, not for one id each.
+    packed = array("i", list(tokens) if isinstance(tokens, bytes | bytearray) else tokens)
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

@@ -27,7 +27,8 @@ class NativeSampler:
         """See sampler.sample."""
         count, scores = len(plan.logits_rows), len(plan.scored_rows)
         starts = np.zeros(count + scores + 1, dtype=np.int32)
-        np.cumsum(np.concatenate([plan.top_counts, plan.scored_top_counts]), out=starts[1:])
+        wanted = np.concatenate([plan.top_counts, plan.scored_top_counts])
+        np.cumsum(np.minimum(wanted, logits.shape[1]), out=starts[1:])
         noise = [
             uniform_noise(seed, index)
             for seed, index in zip(plan.seeds.tolist(), plan.output_indices.tolist(), strict=True)

@@ -76,6 +76,12 @@ def test_logprobs_are_of_the_raw_logits(sample: Sample) -> None:
     assert [value for _, value in drawn.top.at(0)] == pytest.approx(exact[best].tolist(), abs=1e-5)
 
 
+def test_no_more_tokens_are_listed_than_there_are(sample: Sample) -> None:
+    raw = logits()[:, :5].copy()
+    drawn = sample(raw, plan_of(generation(temperature=0.0, logprobs=True, top_logprobs=8)))
+    assert [token for token, _ in drawn.top.at(0)] == np.argsort(-raw[0], kind="stable").tolist()
+
+
 def test_bias_and_penalties(sample: Sample) -> None:
     raw = np.zeros((1, VOCABULARY.size), dtype=np.float32)
     raw[0, :4] = [4.0, 3.9, 3.8, 3.7]
