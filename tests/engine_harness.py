@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
@@ -35,17 +36,18 @@ class Harness:
         pages: int = 64,
         page_size: int = 4,
         context: int = 128,
+        clock: Callable[[], float] = time.monotonic,
         **options: Any,
     ) -> None:
         options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
         self.config = EngineConfig(page_size=page_size, **options)
-        self.cache = RadixCache(pages, page_size, enabled=self.config.prefix_cache)
+        self.cache = RadixCache(pages, page_size, enabled=self.config.prefix_cache, clock=clock)
         self.worker = make_worker(pages, page_size, slots=self.config.max_running, context=context)
         ready = EngineReady(
             model="test", context_length=context, kv_tokens=pages * page_size, page_size=page_size, threads=1,
             dtype="test", kernels="test", load_seconds=0.0,
         )  # fmt: skip
-        self.core = EngineCore(self.config, self.worker, self.cache, vocabulary, ready)
+        self.core = EngineCore(self.config, self.worker, self.cache, vocabulary, ready, clock=clock)
         self.replies: dict[str, list[Reply]] = defaultdict(list)
 
     def step(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from palmette.radix_cache.cache import RadixCache
@@ -52,7 +53,10 @@ log = logging.getLogger(__name__)
 
 
 class EngineCore:
-    """Scheduler and worker of one engine. `submit` and `step` must be called from one thread."""
+    """Scheduler and worker of one engine. `submit` and `step` must be called from one thread.
+
+    `clock`: seconds that only grow; a simulation gives its own, which its worker advances.
+    """
 
     def __init__(
         self,
@@ -61,13 +65,16 @@ class EngineCore:
         cache: RadixCache,
         vocabulary: Vocabulary,
         ready: EngineReady,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ready = ready
+        self._clock = clock
         self._config = config
         self._worker = worker
         self._cache = cache
         self._page_size = config.page_size
-        self._intake = Intake(vocabulary, context_length=ready.context_length, pool_tokens=ready.kv_tokens)
+        self._intake = Intake(vocabulary, context_length=ready.context_length, pool_tokens=ready.kv_tokens, clock=clock)
         self._oracle = oracle = ReuseOracle()
         self._queue = WaitingQueue(config.policy)
         self._running = RunningSet(cache, oracle, config.max_running)
@@ -75,7 +82,9 @@ class EngineCore:
         self._replies: list[Reply] = []
         self._tally = Tally()
         admission = Admission(cache, oracle, self._queue, config.page_size)
-        self._planner = Planner(cache, self._running, self._queue, admission, step_tokens=config.step_tokens)
+        self._planner = Planner(
+            cache, self._running, self._queue, admission, step_tokens=config.step_tokens, clock=clock
+        )
         self._steps = 0
         self._audited_step = 0
         self._next_audit = 0.0
@@ -242,7 +251,7 @@ class EngineCore:
         assert generation is not None
         token = int(result.tokens[index])
         if sequence.first_token is None:
-            sequence.first_token = time.monotonic()
+            sequence.first_token = self._clock()
         sequence.append(token)
         generation.count(token)
         logprobs = None
@@ -289,7 +298,7 @@ class EngineCore:
         group, scoring = sequence.group, sequence.scoring
         assert group is not None
         assert scoring is not None
-        sequence.first_token = time.monotonic()
+        sequence.first_token = self._clock()
         self._leave(sequence)
         self._open[group.id].remove(sequence)
         group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)
@@ -339,7 +348,7 @@ class EngineCore:
 
     def upkeep(self) -> None:
         """The links call it now and then while nothing runs: an audit, where steps were made since the last one."""
-        now = time.monotonic()
+        now = self._clock()
         if self._steps != self._audited_step and now >= self._next_audit:
             self._audited_step, self._next_audit = self._steps, now + AUDIT_SECONDS
             self.audit()
@@ -376,7 +385,7 @@ class EngineCore:
 
     def _usage(self, sequence: Sequence) -> Usage:
         """Of a sequence that ends now, counted where it ran."""
-        usage = sequence.usage(time.monotonic())
+        usage = sequence.usage(self._clock())
         if sequence.admitted is not None:
             self._tally.add(usage)
         return usage

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,10 +27,18 @@ class Intake:
     `pool_tokens`: what the KV pool holds; the core lowers it when pages are taken out of use.
     """
 
-    def __init__(self, vocabulary: Vocabulary, *, context_length: int, pool_tokens: int) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        *,
+        context_length: int,
+        pool_tokens: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._vocabulary = vocabulary
         self._context_length = context_length
         self.pool_tokens = pool_tokens
+        self._clock = clock
         self._arrivals = 0
 
     def generate(self, request: Generate) -> Sequence:
@@ -101,7 +110,7 @@ class Intake:
             prompt_length=len(tokens) // TOKEN_BYTES,
             namespace=namespace,
             order=self._arrivals,
-            arrival=time.monotonic(),
+            arrival=self._clock(),
             priority=priority,
         )
 

@@ -5,7 +5,7 @@ Only reserves pages and slots; nothing it does makes tokens or KV real. Called b
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.pages import OutOfPages
@@ -20,13 +20,21 @@ class Planner:
     """`step_tokens`: prefill is cut so that a step has no more tokens; decodes go first and are never cut."""
 
     def __init__(
-        self, cache: RadixCache, running: RunningSet, queue: WaitingQueue, admission: Admission, *, step_tokens: int
+        self,
+        cache: RadixCache,
+        running: RunningSet,
+        queue: WaitingQueue,
+        admission: Admission,
+        *,
+        step_tokens: int,
+        clock: Callable[[], float],
     ) -> None:
         self._cache = cache
         self._running = running
         self._queue = queue
         self._admission = admission
         self._step_tokens = step_tokens
+        self._clock = clock
         self._held_at: int | None = None  # departures at the last retraction: nobody is admitted until there are more
         self.retractions = 0
 
@@ -59,7 +67,7 @@ class Planner:
     def _start(self, sequence: Sequence) -> None:
         self._running.start(sequence)
         if sequence.admitted is None:
-            sequence.admitted = time.monotonic()
+            sequence.admitted = self._clock()
 
     def _grow(self, sequence: Sequence) -> bool:
         """A page for the next position. Where none is to be had the latest admitted sequences are retracted; the

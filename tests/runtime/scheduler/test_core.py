@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_harness import Workload, generate, run_workload, workloads
 from hash_harness import SIZE, HashHarness, alone
+from hash_worker import Handle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
+from palmette.runtime.plan import StepPlan
 
 
 def test_one_request() -> None:
@@ -276,3 +278,19 @@ def test_counters_add_up_however_requests_end() -> None:
     assert counters.prompt_tokens == sum(usage.prompt_tokens for usage in (*usages, aborted)), (
         "what never ran is no work"
     )
+
+
+def test_the_engine_lives_in_the_time_of_its_clock() -> None:
+    """A simulation's clock stands still but for what its worker adds: figures are exact."""
+    now = [100.0]
+    harness = HashHarness(clock=lambda: now[0], max_running=1)
+    forward = harness.worker.forward
+
+    def a_second_later(plan: StepPlan) -> Handle:
+        now[0] += 1
+        return forward(plan)
+
+    harness.worker.forward = a_second_later  # type: ignore[method-assign]
+    harness.run(*[generate(name, [index, 2, 3], max_tokens=3, ignore_eos=True) for index, name in enumerate("ab", 5)])
+    usages = [harness.replies[name][-1].finish.usage for name in "ab"]  # type: ignore[union-attr]
+    assert [(u.queue_seconds, u.first_token_seconds, u.total_seconds) for u in usages] == [(0, 1, 3), (3, 4, 6)]

@@ -137,10 +137,9 @@ def test_an_audit_takes_a_leaked_page_out_of_use_and_refuses_what_fits_no_more()
     assert harness.answer("small") == alone(small)
 
 
-def test_upkeep_audits_after_steps_only_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upkeep_audits_after_steps_only_and_not_too_often() -> None:
     now = [1000.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    harness = HashHarness(check_invariants=False)
+    harness = HashHarness(check_invariants=False, clock=lambda: now[0])
     harness.cache.allocate(1)  # nobody's
 
     def quarantined() -> int:
