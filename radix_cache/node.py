@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from palmette.radix_cache.hints import Hint
+
 CHUNK = 512  # children per chunk: halved at twice this length
 
 
@@ -21,10 +23,11 @@ class Node:
     `key` has a whole number of pages of tokens, except in a partial leaf: one page, not full, never any
     children. `leases` counts the live leases whose path goes through the node; `tails` those that copy from
     its first page. `uses` counts matches. `ticket` is the node's live entry in the eviction order, where it
-    has one.
+    has one. `hint` and `priority` (higher is worth more) are there for the eviction policies.
     """
 
-    __slots__ = ("children", "key", "last_used", "leases", "pages", "parent", "tails", "ticket", "uses")
+    __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "priority", "tails", "ticket",
+                 "uses")  # fmt: skip
 
     def __init__(self, key: bytes, pages: array[int], parent: Node | None, last_used: float) -> None:
         self.key = key
@@ -36,6 +39,8 @@ class Node:
         self.uses = 0
         self.last_used = last_used
         self.ticket: int | None = None
+        self.hint: Hint | None = None
+        self.priority = 0
 
     @property
     def spare(self) -> int:
