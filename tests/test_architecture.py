@@ -29,6 +29,7 @@ ALLOWED = {
     "radix_cache.store": ("kernels",),
     "runtime.checkpoint": (),
     "runtime.roofline": ("runtime.checkpoint.config",),
+    "runtime.step_time": ("runtime.roofline.cost", "runtime.roofline.device", "runtime.roofline.shape"),
     "runtime.text": ("runtime.checkpoint",),
     "radix_cache.packed_store": ("kernels",),
     "runtime.models": ("runtime.checkpoint", "kernels", "radix_cache.store", "radix_cache.packed_store"),
@@ -51,7 +52,7 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 
 # The torch-free side: neither it nor what it imports may load torch.
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
-              "runtime.api", "runtime.link", "runtime.roofline")  # fmt: skip
+              "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints")
 
 # Modules that import ours inside a function, each with its reason.
