@@ -54,6 +54,10 @@ class NeverFits(InvalidRequest):
     """The request needs more KV pages than the whole pool has."""
 
 
+class GrammarError(InvalidRequest):
+    """A pattern, schema or grammar that can't be used: wrong, not supported, or too large; the message says where."""
+
+
 class Unsupported(InvalidRequest):
     """A published feature that is not here (yet); named, never silently ignored."""
 
@@ -110,8 +114,8 @@ class InternalError(PalmetteError):
 _KINDS: dict[str, type[PalmetteError]] = {
     kind.__name__: kind
     for kind in (
-        InvalidRequest, ContextLengthExceeded, NeverFits, Unsupported, ModelError, ModelNotFound, DamagedModel,
-        UnknownArchitecture, Aborted, Overloaded, EngineDied, BranchLost, InternalError,
+        InvalidRequest, ContextLengthExceeded, NeverFits, GrammarError, Unsupported, ModelError, ModelNotFound,
+        DamagedModel, UnknownArchitecture, Aborted, Overloaded, EngineDied, BranchLost, InternalError,
     )
 }  # fmt: skip
 

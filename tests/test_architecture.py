@@ -31,6 +31,7 @@ ALLOWED = {
     "runtime.roofline": ("runtime.checkpoint.config",),
     "runtime.step_time": ("runtime.roofline.cost", "runtime.roofline.device", "runtime.roofline.shape"),
     "runtime.text": ("runtime.checkpoint",),
+    "runtime.grammar": (),
     "radix_cache.packed_store": ("kernels",),
     "runtime.models": ("runtime.checkpoint", "kernels", "radix_cache.store", "radix_cache.packed_store"),
     "runtime.worker": ("runtime.models", "kernels", "radix_cache.store"),
