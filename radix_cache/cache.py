@@ -13,97 +13,31 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import NamedTuple, cast
 
-import msgspec
-
+from palmette.radix_cache import scores
+from palmette.radix_cache.events import PageEvents
 from palmette.radix_cache.eviction import LRU, EvictionOrder, EvictionPolicy
+from palmette.radix_cache.hints import Hint
 from palmette.radix_cache.key import reusable_part
+from palmette.radix_cache.lease import Lease as Lease
+from palmette.radix_cache.lease import Remap as Remap
+from palmette.radix_cache.lease import Tail as Tail
 from palmette.radix_cache.node import Node
 from palmette.radix_cache.pages import OutOfPages, PageId, PagePool
+from palmette.radix_cache.pins import Pins
 from palmette.radix_cache.tree import RadixTree
 from palmette.runtime.messages import tokens
+from palmette.runtime.messages.kv_events import KvEvent
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
-
-class Tail(NamedTuple):
-    """A match that goes on inside a page: the first `slots` slots of `page` hold the KV of the next tokens.
-
-    The page belongs to another path; its slots are to be copied into a page of the request's own.
-    """
-
-    page: PageId
-    slots: int
-
-
-class Remap(msgspec.Struct, frozen=True):
-    """Page `index` of a request's block table was computed twice: the table must point to `new_page`.
-
-    `old_page` is private and unchanged until the caller, having remapped, gives it to `RadixCache.free`.
-    """
-
-    index: int
-    old_page: PageId
-    new_page: PageId
-
-
-class Lease:
-    """A request's hold on a cached prefix: no page of it goes or changes until it is released, once.
-
-    `pages` are the whole pages (shared, read-only) and `length` their tokens; both grow by
-    `RadixCache.insert`. `tail` is there until `drop_tail`, which is called when the copying step has
-    committed. Usable in a `with` block. `lost` leases are those a quarantine dropped: nothing they name may
-    be read any more.
-    """
-
-    __slots__ = (
-        "_cache",
-        "_node",
-        "_tail_key",
-        "_tail_parent",
-        "lost",
-        "namespace",
-        "pages",
-        "released",
-        "tail",
-    )
-
-    def __init__(self, cache: RadixCache, namespace: str, node: Node, pages: list[PageId]) -> None:
-        self.namespace = namespace
-        self.pages = pages
-        self.tail: Tail | None = None
-        self.released = False
-        self.lost = False
-        self._cache = cache
-        self._node = node
-        self._tail_parent = node  # the tail's source is its child with this first page, also where that is split
-        self._tail_key = b""
-
-    @property
-    def length(self) -> int:
-        return len(self.pages) * self._cache.page_size
-
-    def drop_tail(self) -> None:
-        """Gives the tail's source up: the copy is done, or not wanted. Nothing happens without a tail."""
-        self._cache._drop_tail(self)
-
-    def release(self) -> None:
-        """Gives everything up. A second release is an assertion."""
-        self._cache._release(self)
-
-    def __enter__(self) -> Lease:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if not self.released:
-            self.release()
+PINNED_SHARE = 0.5  # of the pool, at most, by default
 
 
 class RadixCache:
     """A pool of `pages` KV pages of `page_size` tokens, shared through a radix tree.
 
     `enabled=False`: nothing is ever shared or kept; the reference that cached runs are compared with.
+    `pinned_share`: what pins may cover of the pool.
     """
 
     def __init__(
@@ -114,12 +48,14 @@ class RadixCache:
         eviction: EvictionPolicy | None = None,
         clock: Callable[[], float] = time.monotonic,
         enabled: bool = True,
+        pinned_share: float = PINNED_SHARE,
     ) -> None:
         assert page_size > 0, f"a page of {page_size} tokens"
         self.page_size = page_size
         self.enabled = enabled
         self.pool = PagePool(pages)
-        self.tree = RadixTree(page_size, EvictionOrder(eviction or LRU()), clock)
+        self.pins = Pins(int(pinned_share * pages))
+        self.tree = RadixTree(page_size, EvictionOrder(eviction or LRU()), clock, self.pins)
         self.leases: set[Lease] = set()
         self.evicted_pages = 0
 
@@ -138,6 +74,11 @@ class RadixCache:
         return self.tree.page_count
 
     @property
+    def pinned_pages(self) -> int:
+        """Pages in the tree that pins cover; those that have expired since the last eviction or pin too."""
+        return self.pins.pages
+
+    @property
     def quarantined_pages(self) -> int:
         return len(self.pool.quarantined)
 
@@ -147,21 +88,15 @@ class RadixCache:
 
     # Matching
 
-    def match(self, key: bytes, namespace: str) -> Lease:
-        """Leases the longest cached prefix of `key`, capped at its tokens − 1. Marks the path as used now."""
+    def match(self, key: bytes, namespace: str, *, priority: int = 0) -> Lease:
+        """Leases the longest cached prefix of `key`, capped at its tokens − 1. Marks the path as used now.
+
+        `priority` is for the eviction policy of that name: what the lease touches has at least this one.
+        """
         tree = self.tree
         key = reusable_part(key) if self.enabled else b""
-        node: Node = tree.root(namespace)
-        pages: list[int] = []
-        at = 0
-        while (step := tree.follow(node, key, at)) is not None:
-            node, shared = step.child, step.tokens // self.page_size
-            if shared < len(node.pages):
-                node = tree.split(node, shared)
-            pages += node.pages
-            at += shared * tree.page_bytes
-        lease = Lease(self, namespace, node, cast("list[PageId]", pages))
-        tree.lock_path(node)
+        node, at = self._cut(tree.root(namespace), key, 0)
+        lease = Lease(self, namespace, node, tree.lock_path(node, priority), priority)
         if (best := tree.best_tail(node, key, at)) is not None:
             tree.lock_tail(best.child)
             lease.tail = Tail(PageId(best.child.pages[0]), best.tokens)
@@ -176,15 +111,21 @@ class RadixCache:
         if found is None or not self.enabled:
             return 0
         key = reusable_part(key)
-        node: Node = found
-        at = 0
-        while (step := tree.follow(node, key, at)) is not None:
-            if step.tokens < tokens.count(step.child.key):
-                return at // TOKEN_BYTES + step.tokens
-            node = step.child
-            at += len(node.key)
+        node, at, child, shared = tree.descend(found, key, 0)
+        if child is not None:
+            return at // TOKEN_BYTES + shared
         best = tree.best_tail(node, key, at)
         return at // TOKEN_BYTES + (best.tokens if best is not None else 0)
+
+    def _cut(self, node: Node, key: bytes, at: int) -> tuple[Node, int]:
+        """The node that ends with the last whole page that is cached of `key`, and where in bytes; split off where
+        there is none yet. `node` and `at`: where to begin."""
+        tree = self.tree
+        node, at, child, shared = tree.descend(node, key, at)
+        if child is not None:
+            node = tree.split(child, shared // self.page_size)
+            at += len(node.key)
+        return node, at
 
     # Pages
 
@@ -229,22 +170,19 @@ class RadixCache:
         tree = self.tree
         at = len(lease.pages)
         end = len(key) // tree.page_bytes
-        assert pages[at - 1 : at] == lease.pages[-1:] or not at, "the block table starts with the lease's pages"
+        assert not at or pages[at - 1] == lease.pages[-1], "the block table starts with the lease's pages"
         assert len(pages) >= end, f"{len(pages)} pages for {end} pages of tokens"
         if end <= at:
             return []
         key = key[: end * tree.page_bytes]
         remaps: list[Remap] = []
-        while (step := tree.follow(lease._node, key, at * tree.page_bytes)) is not None:
-            node, shared = step.child, step.tokens // self.page_size
-            if shared < len(node.pages):
-                node = tree.split(node, shared)
-            tree.lock(node)
-            kept = cast("list[PageId]", node.pages.tolist())
-            remaps += [Remap(at + i, pages[at + i], page) for i, page in enumerate(kept)]
-            lease._node = node
-            lease.pages += kept
-            at += shared
+        node, reached = self._cut(lease._node, key, at * tree.page_bytes)
+        if node is not lease._node:
+            for part in self._lock_down_to(lease, node):
+                remaps += [Remap(at + i, pages[at + i], PageId(page)) for i, page in enumerate(part.pages)]
+                lease._pages += part.pages
+                at += len(part.pages)
+        assert reached == at * tree.page_bytes
         if at < end:
             self._grow(lease, key[at * tree.page_bytes :], pages[at:end])
         return remaps
@@ -270,22 +208,149 @@ class RadixCache:
     def _grow(self, lease: Lease, key: bytes, pages: Sequence[PageId]) -> None:
         """Hangs whole pages that the tree doesn't have behind the lease's node, and leases them."""
         tree, node = self.tree, lease._node
-        owned = array("i", pages)
-        if node.leases == 1 and not node.children and node.parent is not None:
+        owned = pages if isinstance(pages, array) else array("i", pages)
+        if node.leases == 1 and not node.children and not node.pins and node.parent is not None:
             tree.extend(node, key, owned)
         else:
-            lease._node = tree.add(node, key, owned, leases=1)
-            self.pool.give_back(tree.prune_prefix(node, key))
-        lease.pages += pages
+            lease._node = tree.add(node, key, owned, leases=1, priority=lease.priority)
+            self.pool.give_back(tree.prune_prefix(node, lease._node))
+        lease._pages += owned
+
+    def _lock_down_to(self, lease: Lease, node: Node) -> list[Node]:
+        """Moves the lease down to `node`; returns the nodes that it holds now and didn't before, top first."""
+        added = [node]
+        while (parent := added[-1].parent) is not lease._node:
+            assert parent is not None, "a lease moves down its own path"
+            added.append(parent)
+        added.reverse()
+        for step in added:
+            self.tree.lock(step)
+        lease._node = node
+        return added
 
     def _keep_partial(self, lease: Lease, key: bytes, page: PageId) -> bool:
         """Hangs a page that isn't full behind the lease's node; False where a child begins with it."""
         tree, node = self.tree, lease._node
         if node.children.starting_with(key) is not None:
             return False
-        tree.add(node, key, array("i", [page]), leases=0)
-        self.pool.give_back(tree.prune_prefix(node, key))
+        leaf = tree.add(node, key, array("i", [page]), leases=0, priority=lease.priority)
+        self.pool.give_back(tree.prune_prefix(node, leaf))
         return True
+
+    # What callers know of the future
+
+    def pin(self, key: bytes, namespace: str, seconds: float) -> int:
+        """Asks that the cached prefix of `key` be evicted last, for `seconds` from now; returns the tokens pinned.
+
+        A pin holds nothing: it only moves its pages to the end of the eviction order. The same key again sets the
+        time anew; what has been cached beyond it since is covered too. Where all pins together would cover more
+        than their share of the pool, those that expire before this one end, soonest first; where that isn't enough
+        nothing is pinned, and 0 returned.
+        """
+        tree, pins = self.tree, self.pins
+        tree.expire_pins()
+        found = self._end_of(key, namespace, split=True)
+        if found is None or seconds <= 0:
+            return 0
+        node, end = found
+        expires = tree.clock() + seconds
+        while pins.pages + pins.uncovered(node) > pins.capacity:
+            soonest = pins.soonest()
+            if soonest is None or pins.expires[soonest] > expires:
+                return 0
+            tree.unpin(soonest)
+        tree.pin(node, expires)
+        return end
+
+    def unpin(self, key: bytes, namespace: str) -> bool:
+        """Ends the pin on the cached prefix of `key`, where it has one."""
+        found = self._end_of(key, namespace)
+        pinned = found is not None and found[0] in self.pins.expires
+        if found is not None and pinned:
+            self.tree.unpin(found[0])
+        return pinned
+
+    def hint(self, key: bytes, namespace: str, hint: Hint | None = None, *, priority: int | None = None) -> None:
+        """Tells the eviction policy what is known of the cached prefix of `key`. Either part may be left out.
+
+        The hint is the end's own; on the path above, which others may share, it is merged with what they hint.
+        """
+        found = self._end_of(key, namespace, split=hint is not None and hint.last_use)
+        if found is None:
+            return
+        now, end = self.tree.clock(), found[0]
+        for node in end.path():
+            if hint is not None:
+                node.hint = hint if node is end else hint.merged(node.hint or Hint(), now)
+            if priority is not None:
+                node.priority = priority if node is end else max(node.priority, priority)
+        self.tree.reconsider(end)
+
+    def _end_of(self, key: bytes, namespace: str, *, split: bool = False) -> tuple[Node, int] | None:
+        """The node with the last cached token of `key`, and how many of its tokens are cached; None: none at all.
+
+        `split`: pages behind that token are cut off into a node of their own.
+        """
+        tree = self.tree
+        root = tree.roots.get(namespace)
+        if root is None or not self.enabled:
+            return None
+        node, at, child, shared = tree.descend(root, key, 0)
+        if child is None and (best := tree.best_tail(node, key, at)) is not None:
+            child, shared = best
+        if child is not None:
+            node, at = child, at + shared * TOKEN_BYTES
+            covered = -(-shared // self.page_size)
+            if split and covered < len(child.pages):
+                node = tree.split(child, covered)
+        return None if node is root else (node, at // TOKEN_BYTES)
+
+    # Log-probabilities of cached tokens
+
+    def scored(self, key: bytes, namespace: str, start: int) -> array[float]:
+        """The known log-probabilities of `key`'s tokens from position `start` on, float32 as they were kept, up to
+        the first that isn't known or isn't cached. Nothing is leased."""
+        found = array("f")
+        for node, first, end in self._parts(key, namespace, start):
+            part = scores.known(node, first, end)
+            found += part
+            if len(part) < end - first:
+                break
+        return found
+
+    def keep_scores(self, key: bytes, namespace: str, start: int, logprobs: Sequence[float]) -> None:
+        """Keeps the log-probabilities of `key`'s tokens from position `start` on, as far as those are cached."""
+        at, total = 0, len(logprobs)
+        for node, first, end in self._parts(key[: (start + total) * TOKEN_BYTES], namespace, start):
+            scores.keep(node, first, logprobs[at : at + end - first])
+            at += end - first
+
+    def _parts(self, key: bytes, namespace: str, start: int) -> list[tuple[Node, int, int]]:
+        """Where `key`'s cached tokens from position `start` on lie: nodes, each with a range of its tokens."""
+        found = self._end_of(key, namespace)
+        if found is None:
+            return []
+        node, end = found
+        parts: list[tuple[Node, int, int]] = []
+        position = 0
+        for step in reversed(list(node.path())):
+            length = tokens.count(step.key)
+            first, last = max(0, start - position), min(length, end - position)
+            if first < last:
+                parts.append((step, first, last))
+            position += length
+        return parts
+
+    # Events
+
+    def listen(self, tell: Callable[[KvEvent], None]) -> PageEvents:
+        """From now on `tell` hears which pages are stored and removed, those that are there first. Without a
+        listener nothing is hashed."""
+        events = self.tree.events = PageEvents(self.page_size, self.tree.page_bytes, tell)
+        for node in self.tree.nodes():
+            if node.parent is not None:
+                events.grown(node)
+        return events
 
     # Letting go
 
@@ -302,7 +367,7 @@ class RadixCache:
         if tree.is_partial(source):
             after = parent.children.neighbours(source.key + b"\0").after
             if after is not None and after.key.startswith(source.key):
-                self.pool.give_back(tree.prune_prefix(parent, after.key))
+                self.pool.give_back(tree.prune_prefix(parent, after))
 
     def _release(self, lease: Lease) -> None:
         assert not lease.released, "a lease is released once"

@@ -41,6 +41,8 @@ def check_invariants(cache: RadixCache, private: Iterable[Sequence[PageId]]) -> 
         *_leases(cache),
         *_counts(cache),
         *_order(cache),
+        *_pins(cache),
+        *_scores(cache),
     ]
 
 
@@ -109,7 +111,7 @@ def _leases(cache: RadixCache) -> Iterable[Violation]:
             continue
         for node in path:
             leases[node] = leases.get(node, 0) + 1
-        if [page for node in reversed(path) for page in node.pages] != lease.pages:
+        if [page for node in reversed(path) for page in node.pages] != list(lease.pages):
             yield Violation("a lease's pages aren't those of its path", tuple(lease.pages), (path[0],))
         if lease.tail is not None:
             source = lease._tail_parent.children.starting_with(lease._tail_key)
@@ -144,11 +146,35 @@ def _order(cache: RadixCache) -> Iterable[Violation]:
     tree, order = cache.tree, cache.tree.order
     entered = order.live_nodes()
     evictable = {node for node in tree.nodes() if not node.children and node.spare > 0}
-    if missing := evictable - entered:
+    unpinned, pinned = {node for node in evictable if not node.pins}, {node for node in evictable if node.pins}
+    if missing := (unpinned - entered) | (pinned - tree.pins.leaves()):
         yield Violation(f"{len(missing)} evictable leaves are not in the eviction order", (), tuple(missing))
-    if extra := entered - evictable:
+    if extra := entered - unpinned:
         yield Violation(f"{len(extra)} nodes in the eviction order can't be evicted", (), tuple(extra))
     if order.live != len(entered):
         yield Violation(f"{order.live} live entries counted in the eviction order, {len(entered)} there")
     if len(order) > 2 * order.live + SLACK:
         yield Violation(f"{len(order)} entries in the eviction order for {order.live} live ones")
+
+
+def _pins(cache: RadixCache) -> Iterable[Violation]:
+    """Counts equal the pins at and below each node, and all together cover no more than their share."""
+    pins, known = cache.pins, set(cache.tree.nodes())
+    counts: dict[Node, int] = {}
+    for pinned in pins.expires:
+        if pinned not in known or isinstance(pinned, Root):
+            yield Violation("a pin on a node that isn't in the tree", (), (pinned,))
+        for node in pinned.path():
+            counts[node] = counts.get(node, 0) + 1
+    for node in known:
+        if node.pins != counts.get(node, 0):
+            yield Violation(f"{node.pins} pins counted, {counts.get(node, 0)} there", (), (node,))
+    covered = sum(len(node.pages) for node in known if node.pins)
+    if pins.pages != covered or covered > pins.capacity:
+        yield Violation(f"{pins.pages} pinned pages counted, {covered} there, {pins.capacity} allowed")
+
+
+def _scores(cache: RadixCache) -> Iterable[Violation]:
+    for node in cache.tree.nodes():
+        if node.scores is not None and len(node.scores) * TOKEN_BYTES != len(node.key):
+            yield Violation(f"{len(node.scores)} log-probabilities for {len(node.key)} bytes of tokens", (), (node,))

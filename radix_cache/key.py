@@ -6,6 +6,9 @@ tree and oracle.
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
+from palmette.runtime.messages.kv_events import HASH_BYTES
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
 
@@ -33,3 +36,17 @@ def common_tokens(part: bytes, key: bytes, at: int = 0) -> int:
 def reusable_part(key: bytes) -> bytes:
     """All of `key` but its last token: that one must be computed, since its logits are wanted."""
     return key[: max(0, len(key) - TOKEN_BYTES)]
+
+
+def root_hash(namespace: str) -> bytes:
+    """What the hash of a namespace's first page chains onto."""
+    return blake2b(namespace.encode(), digest_size=HASH_BYTES, person=b"kv-root").digest()
+
+
+def page_hashes(parent: bytes, key: bytes, page_bytes: int) -> list[bytes]:
+    """One hash for each whole page of `key`, over its tokens and, through `parent`, all before them."""
+    hashes = []
+    for at in range(0, len(key) - page_bytes + 1, page_bytes):
+        parent = blake2b(parent + key[at : at + page_bytes], digest_size=HASH_BYTES).digest()
+        hashes.append(parent)
+    return hashes

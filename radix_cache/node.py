@@ -22,12 +22,13 @@ class Node:
 
     `key` has a whole number of pages of tokens, except in a partial leaf: one page, not full, never any
     children. `leases` counts the live leases whose path goes through the node; `tails` those that copy from
-    its first page. `uses` counts matches. `ticket` is the node's live entry in the eviction order, where it
-    has one. `hint` and `priority` (higher is worth more) are there for the eviction policies.
+    its first page; `pins` the pins at the node or below it. `uses` counts matches. `ticket` is the node's live
+    entry in the eviction order, where it has one. `hint` and `priority` (higher is worth more) are there for the
+    eviction policies. `scores` are the log-probabilities of the node's tokens, NaN where unknown; most nodes have none.
     """
 
-    __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "priority", "tails", "ticket",
-                 "uses")  # fmt: skip
+    __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "pins", "priority", "scores",
+                 "tails", "ticket", "uses")  # fmt: skip
 
     def __init__(self, key: bytes, pages: array[int], parent: Node | None, last_used: float) -> None:
         self.key = key
@@ -39,8 +40,10 @@ class Node:
         self.uses = 0
         self.last_used = last_used
         self.ticket: int | None = None
+        self.pins = 0
         self.hint: Hint | None = None
         self.priority = 0
+        self.scores: array[float] | None = None
 
     @property
     def spare(self) -> int:
@@ -123,8 +126,19 @@ class Children:
 
     def starting_with(self, key: bytes) -> Node | None:
         """The first child whose key starts with `key`: with a full page as `key`, the only one."""
-        after = self.neighbours(key).after
-        return after if after is not None and after.key.startswith(key) else None
+        chunks = self._chunks
+        if not chunks:
+            return None
+        c = self._chunk_of(key)
+        chunk = chunks[c]
+        i = bisect_left(chunk, key, key=_key) if len(chunk) > 1 or len(chunks) > 1 else 0
+        if i == len(chunk):
+            c, i = c + 1, 0
+            if c == len(chunks):
+                return None
+            chunk = chunks[c]
+        child = chunk[i]
+        return child if child.key.startswith(key) else None
 
     def add(self, node: Node) -> None:
         chunks = self._chunks

@@ -11,16 +11,24 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from palmette.radix_cache import scores
+from palmette.radix_cache.events import PageEvents
 from palmette.radix_cache.eviction import EvictionOrder
 from palmette.radix_cache.key import common_tokens
 from palmette.radix_cache.node import Node, Root
+from palmette.radix_cache.pins import Pins
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
 
-class Step(NamedTuple):
-    """One edge further down: the child that shares the next full page, and how many tokens it shares."""
+class Descent(NamedTuple):
+    """How far whole nodes agree with a key: down to `node`, `at` bytes of the key.
 
-    child: Node
+    `child` is the one below that shares at least the next full page, and `tokens` how many tokens, not all of its.
+    """
+
+    node: Node
+    at: int
+    child: Node | None
     tokens: int
 
 
@@ -38,11 +46,13 @@ class RadixTree:
     roots.
     """
 
-    def __init__(self, page_size: int, order: EvictionOrder, clock: Callable[[], float]) -> None:
+    def __init__(self, page_size: int, order: EvictionOrder, clock: Callable[[], float], pins: Pins) -> None:
         self.page_size = page_size
         self.page_bytes = page_size * TOKEN_BYTES
         self.order = order
         self.clock = clock
+        self.pins = pins
+        self.events: PageEvents | None = None
         self.roots: dict[str, Root] = {}
         self.evictable = 0
         self.page_count = 0
@@ -62,13 +72,19 @@ class RadixTree:
             root = self.roots[namespace] = Root(namespace, self.clock())
         return root
 
-    def follow(self, node: Node, key: bytes, at: int) -> Step | None:
-        """The step from `node` along `key` from byte `at`; None where no child shares a full page."""
-        page = key[at : at + self.page_bytes]
-        if len(page) < self.page_bytes:
-            return None
-        child = node.children.starting_with(page)
-        return None if child is None else Step(child, common_tokens(child.key, key, at))
+    def descend(self, node: Node, key: bytes, at: int) -> Descent:
+        """Follows `key` from byte `at` on, down from `node`. One comparison of memory a node."""
+        page_bytes = self.page_bytes
+        while len(key) - at >= page_bytes:
+            child = node.children.starting_with(key[at : at + page_bytes])
+            if child is None:
+                break
+            part = child.key
+            if not key.startswith(part, at):
+                return Descent(node, at, child, common_tokens(part, key, at))
+            node = child
+            at += len(part)
+        return Descent(node, at, None, 0)
 
     def best_tail(self, node: Node, key: bytes, at: int) -> BestTail | None:
         """Where `follow` ends: the child that agrees longest with `key` from byte `at`, found by bisection.
@@ -102,22 +118,31 @@ class RadixTree:
         cut = pages * self.page_bytes
         upper = Node(node.key[:cut], node.pages[:pages], parent, node.last_used)
         upper.leases, upper.uses, upper.tails = node.leases, node.uses, node.tails
+        upper.pins, upper.hint, upper.priority = node.pins, node.hint, node.priority
         parent.children.replace(node, upper)
         node.key, node.pages, node.parent, node.tails = node.key[cut:], node.pages[pages:], upper, 0
+        if node.scores is not None:
+            cut_tokens = pages * self.page_size
+            upper.scores, node.scores = node.scores[:cut_tokens], node.scores[cut_tokens:]
         upper.children.add(node)
         self.node_count += 1
+        if self.events is not None:
+            self.events.split(upper, node)
         return upper
 
-    def add(self, parent: Node, key: bytes, pages: array[int], *, leases: int) -> Node:
+    def add(self, parent: Node, key: bytes, pages: array[int], *, leases: int, priority: int = 0) -> Node:
         """Hangs a new leaf below `parent`, which is leased."""
         assert parent.leases >= leases, "a path is leased from its root on"
         node = Node(key, pages, parent, self.clock())
         node.leases = leases
+        node.priority = priority
         parent.children.add(node)
         self.node_count += 1
         self.page_count += len(pages)
         self.evictable += node.spare
         self._offer(node)
+        if self.events is not None:
+            self.events.grown(node)
         return node
 
     def extend(self, leaf: Node, key: bytes, pages: array[int]) -> None:
@@ -125,19 +150,39 @@ class RadixTree:
         assert leaf.leases > 0, "only a leased node grows in place"
         assert not leaf.children, "only a leaf grows in place"
         assert leaf.parent is not None, "a root has no pages"
+        assert not leaf.pins, "a pin ends where its node ends"
         leaf.key += key
         leaf.pages += pages
+        scores.grow(leaf)
         self.page_count += len(pages)
+        if self.events is not None:
+            self.events.grown(leaf)
 
     # Locking
 
-    def lock_path(self, node: Node) -> None:
-        """One lease more on the node and all above it: they are used once more, now."""
+    def lock_path(self, node: Node, priority: int = 0) -> array[int]:
+        """One lease more on the node and all above it: they are used once more, now. Returns the path's pages."""
         now = self.clock()
-        for step in node.path():
-            self.lock(step)
-            step.last_used = now
+        parts = []
+        step: Node | None = node
+        while step is not None:
+            if not step.leases:
+                self.evictable -= step.spare
+                if step.ticket is not None:
+                    self.order.withdraw(step)
+            step.leases += 1
             step.uses += 1
+            step.last_used = now
+            if step.hint is not None:
+                step.hint = step.hint.after_use()
+            if priority > step.priority:
+                step.priority = priority
+            parts.append(step.pages)
+            step = step.parent
+        pages = array("i")
+        for part in reversed(parts):
+            pages += part
+        return pages
 
     def lock(self, node: Node) -> None:
         """One lease more on this node alone: its parent is on the lease's path already."""
@@ -149,11 +194,17 @@ class RadixTree:
     def unlock_path(self, node: Node) -> None:
         """One lease less on the node and all above it; they count as used now."""
         now = self.clock()
-        for step in node.path():
+        top = node
+        step: Node | None = node
+        while step is not None:
+            assert step.leases > 0, "a lease is released once"
             step.last_used = now
-            self._unlock(step)
+            step.leases -= 1
+            if not step.leases:
+                self.evictable += step.spare
+            top, step = step, step.parent
         self._offer(node)
-        self._forget_empty(step)
+        self._forget_empty(top)
 
     def lock_tail(self, node: Node) -> None:
         """Someone copies from the node's first page: that page stays; the others may go."""
@@ -172,24 +223,51 @@ class RadixTree:
         if node.ticket is None:
             self._offer(node)
 
+    # Pinning and hinting
+
+    def pin(self, node: Node, expires: float) -> None:
+        self.order.withdraw(node)
+        self.pins.put(node, expires)
+        self._offer(node)
+
+    def unpin(self, node: Node) -> None:
+        self.pins.drop(node)
+        self._offer(node)
+
+    def expire_pins(self) -> None:
+        """Ends the pins whose time is over."""
+        if not self.pins:
+            return
+        now = self.clock()
+        while (node := self.pins.expired(now)) is not None:
+            self.unpin(node)
+
+    def reconsider(self, node: Node) -> None:
+        """The node's hint or priority has changed: its place in the eviction order is found anew."""
+        if node.ticket is not None:
+            self.order.push(node)
+
     # Shrinking
 
-    def evict(self, pages: int) -> list[int]:
-        """Gives up `pages` evictable pages, cheapest leaves first, from their ends. Returns them."""
+    def evict(self, pages: int) -> array[int]:
+        """Gives up `pages` evictable pages, cheapest leaves first, from their ends; pinned ones last. Returns them."""
         assert pages <= self.evictable, f"{pages} pages to evict of {self.evictable} evictable"
-        gone: list[int] = []
+        gone = array("i")
+        self.expire_pins()
         while len(gone) < pages:
-            leaf = self.order.first()
+            leaf = self.order.first() or self.pins.first()
             assert leaf is not None, "evictable pages without an evictable leaf"
             gone += self._trim(leaf, min(pages - len(gone), leaf.spare))
         return gone
 
-    def prune_prefix(self, parent: Node, key: bytes) -> list[int]:
-        """Removes the partial leaf whose tokens a child with `key` now repeats, unless it is in use."""
-        before = parent.children.neighbours(key[: self.page_bytes]).before
-        if before is None or before.tails or before.leases or not key.startswith(before.key):
-            return []
+    def prune_prefix(self, parent: Node, child: Node) -> array[int]:
+        """Removes the partial leaf whose tokens `child` now repeats, unless it is in use."""
+        before = parent.children.neighbours(child.key[: self.page_bytes]).before
+        if before is None or before.tails or before.leases or not child.key.startswith(before.key):
+            return array("i")
         assert self.is_partial(before), "siblings never share a full first page"
+        if before.scores is not None:
+            scores.keep(child, 0, before.scores)
         return self._trim(before, len(before.pages))
 
     def is_partial(self, node: Node) -> bool:
@@ -201,11 +279,15 @@ class RadixTree:
             del self.roots[node.namespace]
         elif node.parent is not None:
             node.parent.children.discard(node)
-        return list(node.subtree())
+        nodes = list(node.subtree())
+        if self.events is not None:
+            self.events.dropped(nodes)
+        return nodes
 
     def recount(self) -> None:
         """Sums up counts and order anew from the nodes and their leases. O(nodes): for quarantine only."""
         self.order.clear()
+        self.pins.rebuild(set(self.nodes()))
         self.evictable = self.page_count = self.node_count = 0
         for node in list(self.nodes()):
             self.evictable += node.spare
@@ -215,14 +297,20 @@ class RadixTree:
         for root in list(self.roots.values()):
             self._forget_empty(root)
 
-    def _trim(self, leaf: Node, pages: int) -> list[int]:
+    def _trim(self, leaf: Node, pages: int) -> array[int]:
         """Takes `pages` pages off the end of an evictable leaf; the leaf goes with its last page."""
         kept = len(leaf.pages) - pages
-        gone = leaf.pages[kept:].tolist()
         self.page_count -= pages
         self.evictable -= pages
+        if leaf.pins:
+            self.pins.pages -= pages
+        if self.events is not None:
+            self.events.trimmed(leaf, kept)
         if kept:
+            gone = leaf.pages[kept:]
             leaf.key, leaf.pages = leaf.key[: kept * self.page_bytes], leaf.pages[:kept]
+            if leaf.scores is not None:
+                del leaf.scores[kept * self.page_size :]
             if not leaf.spare:
                 self.order.withdraw(leaf)
             return gone
@@ -231,19 +319,19 @@ class RadixTree:
         self.order.withdraw(leaf)
         parent.children.remove(leaf)
         self.node_count -= 1
+        if leaf.pins:
+            self.pins.move_up(leaf, parent)
         self._offer(parent)
         self._forget_empty(parent)
-        return gone
-
-    def _unlock(self, node: Node) -> None:
-        assert node.leases > 0, "a lease is released once"
-        node.leases -= 1
-        if node.leases == 0:
-            self.evictable += node.spare
+        return leaf.pages
 
     def _offer(self, node: Node) -> None:
         """Enters the node into the eviction order where it is a leaf with pages to give."""
-        if not node.children and node.spare > 0:
+        if node.children or node.spare <= 0:
+            return
+        if node.pins:
+            self.pins.offer(node)
+        else:
             self.order.push(node)
 
     def _forget_empty(self, node: Node) -> None:

@@ -54,7 +54,8 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 # The torch-free side: neither it nor what it imports may load torch.
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
               "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time")  # fmt: skip
-TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints")
+TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints", "lease",
+                    "pins", "scores", "events")  # fmt: skip
 
 # Modules that import ours inside a function, each with its reason.
 LAZY = {"runtime.checkpoint.resolve": "a start that has its model shouldn't wait for the download's imports"}

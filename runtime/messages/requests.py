@@ -6,6 +6,7 @@ from typing import NewType
 
 import msgspec
 
+from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.sampling import SamplingParams
 
 RequestId = NewType("RequestId", str)
@@ -21,6 +22,10 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     first_output_index: int = 0  # sampling noise is a function of (seed, first_output_index + i)
     prompt_logprobs_from: int | None = None  # report logprobs of prompt tokens at positions >= max(1, this)
     priority: int = 0
+    tenant: str = ""  # who shares fairly: an API key, else a user
+    ttft_target: float | None = None  # seconds from arrival to the first output token
+    tpot_target: float | None = None  # seconds an output token after the first, on average
+    deadline: float | None = None  # seconds from arrival to the last output token
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -31,6 +36,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     continuations: tuple[bytes, ...]  # each at least one token
     namespace: str = ""
     priority: int = 0
+    tenant: str = ""
+    ttft_target: float | None = None  # seconds from arrival to the score
+    deadline: float | None = None  # the same; the earlier of both counts
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -57,7 +65,7 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     drain: bool = False
 
 
-Request = Generate | Score | Abort | FlushCache | DumpTree | Shutdown
+Request = Generate | Score | Abort | Hint | FlushCache | DumpTree | Shutdown
 
 
 class RequestBatch(msgspec.Struct, frozen=True):

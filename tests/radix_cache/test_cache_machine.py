@@ -172,7 +172,7 @@ class CacheMachine(RuleBasedStateMachine):
             request.table[remap.index] = remap.new_page
             request.losers.append(remap.old_page)
         assert request.lease.length == request.computed // self.page_size * self.page_size
-        assert request.lease.pages == request.table[: len(request.lease.pages)]
+        assert list(request.lease.pages) == request.table[: len(request.lease.pages)]
 
     @precondition(lambda self: self.requests)
     @rule(index=INDEX)

@@ -19,7 +19,7 @@ def cached(*texts: str, namespace: str = "") -> RadixCache:
         key = pack(map(ord, text))
         lease = cache.match(key, namespace)
         lease.drop_tail()
-        cache.finish(lease, key, lease.pages + cache.allocate(-(-len(text) // 4) - len(lease.pages)))
+        cache.finish(lease, key, [*lease.pages, *cache.allocate(-(-len(text) // 4) - len(lease.pages))])
     return cache
 
 

@@ -21,7 +21,7 @@ def grown() -> RadixCache:
     for branch in (10, 20, 30):
         tokens = SHARED + [branch] * 6
         lease = cache.match(pack(tokens), "")
-        cache.finish(lease, pack(tokens), lease.pages + cache.allocate(3 - len(lease.pages)))
+        cache.finish(lease, pack(tokens), [*lease.pages, *cache.allocate(3 - len(lease.pages))])
     assert check_invariants(cache, []) == []
     return cache
 
@@ -106,9 +106,9 @@ def test_a_quarantine_drops_what_is_damaged_and_fails_who_touched_it() -> None:
     assert cache.quarantined_pages == 4, "the page in two places, the one it displaced, and the leaves below"
     assert cache.peek(pack(SHARED + [10] * 5), "") == 4
     assert cache.peek(pack(SHARED + [30] * 5), "") == 8
-    assert cache.insert(hurt, pack(SHARED + [10] * 8), hurt.pages + own[hurt]) == []
+    assert cache.insert(hurt, pack(SHARED + [10] * 8), [*hurt.pages, *own[hurt]]) == []
     for lease in (hurt, sound):
-        cache.finish(lease, pack(SHARED * 2), lease.pages + own[lease])
+        cache.finish(lease, pack(SHARED * 2), [*lease.pages, *own[lease]])
     assert check_invariants(cache, []) == []
     cache.clear()
     assert cache.free_count == 16 - 4

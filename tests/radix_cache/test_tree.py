@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from palmette.radix_cache.eviction import LRU, EvictionOrder
 from palmette.radix_cache.key import common_tokens
+from palmette.radix_cache.pins import Pins
 from palmette.radix_cache.tree import RadixTree
 from palmette.runtime.messages.tokens import pack
 
@@ -17,7 +18,7 @@ TOKENS = st.sampled_from([0, 1, 256, 65537])
 
 
 def tree() -> RadixTree:
-    return RadixTree(PAGE, EvictionOrder(LRU()), lambda: 0.0)
+    return RadixTree(PAGE, EvictionOrder(LRU()), lambda: 0.0, Pins(100))
 
 
 @given(
@@ -57,16 +58,16 @@ def test_a_split_leaves_the_lower_part_its_identity_and_moves_the_tail_up() -> N
     assert (node.key, node.pages.tolist(), node.tails) == (pack(range(4, 12)), [6, 7], 0)
     assert (node.parent, upper.parent) == (upper, root)
     assert grown.evictable == 2
-    assert grown.evict(2) == [7, 6] or grown.page_count == 1
+    assert grown.evict(2).tolist() == [7, 6] or grown.page_count == 1
     grown.unlock_tail(upper)
-    assert grown.evict(1) == [5]
+    assert grown.evict(1).tolist() == [5]
     assert not grown.roots
 
 
 def test_a_long_leaf_is_trimmed_from_its_end() -> None:
     grown = tree()
     node = grown.add(grown.root(""), pack(range(12)), array("i", [5, 6, 7]), leases=0)
-    assert grown.evict(1) == [7]
+    assert grown.evict(1).tolist() == [7]
     assert node.key == pack(range(8))
-    assert grown.evict(2) == [5, 6]
+    assert grown.evict(2).tolist() == [5, 6]
     assert (grown.node_count, grown.page_count, grown.evictable) == (0, 0, 0)
