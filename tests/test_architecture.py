@@ -35,7 +35,8 @@ ALLOWED = {
     "radix_cache.packed_store": ("kernels",),
     "runtime.models": ("runtime.checkpoint", "kernels", "radix_cache.store", "radix_cache.packed_store"),
     "runtime.worker": ("runtime.models", "kernels", "radix_cache.store"),
-    "runtime.scheduler": ("radix_cache",),
+    "runtime.scheduler": ("radix_cache", "runtime.step_time", "runtime.roofline.cost"),
+    "runtime.simulation": ("radix_cache", "runtime.scheduler", "runtime.step_time", "runtime.roofline"),
     "runtime.link": (),
     "runtime.metrics": (),
     "runtime.frontend": ("runtime.text", "runtime.link", "runtime.metrics"),
@@ -53,7 +54,8 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 
 # The torch-free side: neither it nor what it imports may load torch.
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
-              "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time")  # fmt: skip
+              "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time",
+              "runtime.simulation")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints", "lease",
                     "pins", "scores", "events")  # fmt: skip
 
