@@ -7,7 +7,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.radix_cache.eviction import LRU, SLACK, EvictionOrder
+from palmette.radix_cache.eviction import LRU, SLACK, EvictionOrder, EvictionPolicy, Rank
 from palmette.radix_cache.node import Node
 
 
@@ -35,9 +35,9 @@ def test_least_recently_used_goes_first() -> None:
 
 
 def test_a_policy_is_one_method() -> None:
-    class MostUsesStay:
-        def priority(self, node: Node) -> float:
-            return node.uses
+    class MostUsesStay(EvictionPolicy):
+        def rank(self, node: Node, now: float) -> Rank:
+            return Rank(node.uses)
 
     order = EvictionOrder(MostUsesStay())
     often, seldom = leaf(0.0), leaf(9.0)

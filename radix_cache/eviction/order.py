@@ -1,0 +1,139 @@
+"""The order in which cached leaves are given up: what a policy is, and one persistent lazy heap.
+
+A policy says how much a leaf is worth keeping and how long that holds; the order keeps evictable leaves by that. It
+knows no pages, leases or requests. Called by tree only.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from palmette.radix_cache.node import Node
+
+SLACK = 64  # stale entries that are always tolerated
+FOREVER = math.inf
+
+
+class Rank(NamedTuple):
+    """What a leaf is worth: compared by `worth`, then by `tie`; the lowest goes first.
+
+    It is good until the clock reads `until`, or the leaf is used or changed; then the policy is asked again.
+    """
+
+    worth: float
+    tie: float = 0.0
+    until: float = FOREVER
+
+
+class EvictionPolicy:
+    """How much a leaf is worth keeping. A policy is `rank`; the rest is for those that learn from what happens.
+
+    Times are those of the cache's clock, whatever its unit. A policy serves one cache: it may keep state.
+    """
+
+    def rank(self, node: Node, now: float) -> Rank:
+        """Asked when a leaf becomes evictable, and when its last rank's time is over."""
+        raise NotImplementedError
+
+    def chosen(self, rank: Rank) -> None:
+        """A leaf of this rank is about to be given up, whole or in part."""
+
+    def used(self, node: Node, now: float) -> None:
+        """A match goes through the node; `last_used` and `uses` are still those before it."""
+
+    def added(self, node: Node, at: int, now: float) -> None:
+        """The node's key has new pages from byte `at` on."""
+
+    def trimmed(self, node: Node, at: int, now: float) -> None:
+        """The node is about to lose its key from byte `at` on, all of it where that is 0."""
+
+
+class EvictionOrder:
+    """Evictable leaves, cheapest first: push and pop O(log n), nothing rebuilt per call.
+
+    A leaf that is leased or removed is only marked (its ticket is taken); its entry is skipped when it comes up. Stale
+    entries never outnumber live ones by more than SLACK: each compaction is paid for by the withdrawals before it.
+    Ranks that end wait in a second heap by their end, and are found anew before the next leaf is chosen. Equal ranks
+    leave in the order they came.
+    """
+
+    def __init__(self, policy: EvictionPolicy, clock: Callable[[], float] = time.monotonic) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.live = 0
+        self._heap: list[tuple[float, float, int, Node]] = []
+        self._ends: list[tuple[float, int, Node]] = []
+        self._tickets = count(1)
+
+    def __len__(self) -> int:
+        """Entries in the heap, stale ones too."""
+        return len(self._heap)
+
+    def live_nodes(self) -> set[Node]:
+        """The nodes that are entered. O(n): for invariants."""
+        return {node for _, _, ticket, node in self._heap if ticket == node.ticket}
+
+    def push(self, node: Node) -> None:
+        """Enters the leaf at its present rank; an earlier entry of it becomes stale."""
+        self.withdraw(node)
+        self.live += 1
+        self._enter(node, self.clock())
+
+    def withdraw(self, node: Node) -> None:
+        """Takes the node's entry, where it has one, out of the order."""
+        if node.ticket is None:
+            return
+        node.ticket = None
+        self.live -= 1
+        self._compact()
+
+    def first(self) -> Node | None:
+        """The leaf to give up next; it stays in the order until it is withdrawn."""
+        if self._ends:
+            self._renew()
+        heap = self._heap
+        while heap:
+            worth, tie, ticket, node = heap[0]
+            if ticket == node.ticket:
+                self.policy.chosen(Rank(worth, tie))
+                return node
+            heappop(heap)
+        return None
+
+    def clear(self) -> None:
+        for _, _, _, node in self._heap:
+            node.ticket = None
+        self._heap.clear()
+        self._ends.clear()
+        self.live = 0
+
+    def _enter(self, node: Node, now: float) -> None:
+        worth, tie, until = self.policy.rank(node, now)
+        node.ticket = ticket = next(self._tickets)
+        heappush(self._heap, (worth, tie, ticket, node))
+        if until < FOREVER:
+            assert until > now, f"a rank that ends at {until!r}, asked for at {now!r}"
+            heappush(self._ends, (until, ticket, node))
+
+    def _renew(self) -> None:
+        """Finds the ranks anew whose time is over."""
+        now, ends = self.clock(), self._ends
+        while ends and ends[0][0] <= now:
+            _, ticket, node = heappop(ends)
+            if ticket == node.ticket:
+                self._enter(node, now)
+                self._compact()
+
+    def _compact(self) -> None:
+        limit = 2 * self.live + SLACK
+        if len(self._heap) > limit:
+            self._heap = [entry for entry in self._heap if entry[2] == entry[3].ticket]
+            heapify(self._heap)
+        if len(self._ends) > limit:
+            self._ends[:] = [end for end in self._ends if end[1] == end[2].ticket]
+            heapify(self._ends)
