@@ -1,19 +1,80 @@
-"""From a grammar's source to a Grammar: one builder a kind.
+"""From a grammar's source to a Grammar: one builder a kind, cached by content, off the caller's loop where wanted.
 
-Called by the engine's compiler and by people (`palmette.grammar`).
+`palmette.grammar` for people; the engine keeps one `Compiler` and submits to it. Knows every kind; must not know the
+scheduler or a tokenizer's library.
 """
 
 from __future__ import annotations
 
-from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.protocol import Builder, Grammar, GrammarSource, Limits, TokenSpace, check_size
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from time import monotonic
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
-BUILDERS: dict[str, Builder] = {}
+import msgspec
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.cache import GrammarCache
+from palmette.runtime.grammar.choices import build_choices
+from palmette.runtime.grammar.protocol import (
+    Builder,
+    Explanation,
+    Grammar,
+    GrammarSource,
+    Limits,
+    Matcher,
+    TokenSpace,
+    check_size,
+)
+from palmette.runtime.grammar.regex import build_regex
+from palmette.runtime.vocabulary import Vocabulary
+
+__all__ = ["Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "build", "compile"]
+
+BUILDERS: dict[str, Builder] = {
+    "regex": build_regex,
+    "choices": build_choices,
+}
 """kind → what compiles it. A new kind is one line here."""
 
 
+class EncodesText(Protocol):
+    """What is needed of the frontend's Tokenizer."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    def encode(self, text: str, *, special: bool) -> list[int]: ...
+
+
+class TokenizerSpace:
+    """The TokenSpace of a tokenizer."""
+
+    def __init__(self, tokenizer: EncodesText) -> None:
+        self.vocabulary = tokenizer.vocabulary
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, special=False)
+
+
+class ByteSpace:
+    """A TokenSpace without a model: token b is byte b, 256 ends the text."""
+
+    END = 256
+
+    def __init__(self) -> None:
+        pieces = tuple(bytes([byte]) for byte in range(256))
+        self.vocabulary = Vocabulary((*pieces, b""), {self.END: "<end>"}, (self.END,))
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
 def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
-    """Raises GrammarError, naming the position in the source."""
+    """Compiles afresh. Raises GrammarError, naming the position in the source."""
     builder = BUILDERS.get(source.kind)
     if builder is None:
         raise GrammarError(
@@ -21,3 +82,112 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
         )
     check_size(source, limits)
     return builder(source, space, limits)
+
+
+class Pending:
+    """A compilation under way. Asked for by the scheduler's loop, which never waits."""
+
+    def __init__(self, source: GrammarSource, limits: Limits) -> None:
+        self.source = source
+        self._limits = limits
+        self._future: Future[Grammar] = Future()
+        self._started: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        """`result` returns, or raises, at once."""
+        return self._future.done() or self._overdue
+
+    def result(self) -> Grammar:
+        """The grammar. Raises GrammarError for a bad source or one that took too long; waits where it isn't ready."""
+        left = None if self._started is None else max(0.0, self._started + self._limits.seconds - monotonic())
+        try:
+            return self._future.result(left)
+        except TimeoutError:
+            raise GrammarError(
+                f"The {self.source.kind} takes longer than {self._limits.seconds:g} seconds to compile.",
+                hint="Make the grammar smaller.",
+                param=self.source.kind,
+            ) from None
+
+    @property
+    def _overdue(self) -> bool:
+        return self._started is not None and monotonic() > self._started + self._limits.seconds
+
+    def run(self, compiler: Compiler) -> None:
+        """In a thread of the compiler."""
+        self._started = monotonic()  # waiting for a thread doesn't count: others' grammars must not fail this one
+        try:
+            self._future.set_result(compiler.compile(self.source))
+        except BaseException as error:  # handed to whoever asks for the result
+            self._future.set_exception(error)
+
+
+class Compiler:
+    """Grammars over one vocabulary: cached by content, compiled at once (`compile`) or in threads (`submit`).
+
+    Safe from several threads. Requests that ask for the same source while it compiles share the work.
+    """
+
+    def __init__(self, space: TokenSpace, *, limits: Limits | None = None, cached: int = 256, threads: int = 2) -> None:
+        self.space = space
+        self.limits = limits or Limits()
+        self._cache = GrammarCache(cached)
+        self._pending: dict[str, Pending] = {}
+        self._lock = Lock()
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
+
+    def cached(self, source: GrammarSource) -> Grammar | None:
+        return self._cache.get(source.key)
+
+    def compile(self, source: GrammarSource) -> Grammar:
+        """In the caller's thread. Raises GrammarError."""
+        key = source.key
+        grammar = self._cache.get(key)
+        if grammar is None:
+            grammar = build(source, self.space, self.limits)
+            self._cache.put(key, grammar)
+        return grammar
+
+    def submit(self, source: GrammarSource) -> Pending:
+        """Starts compiling; returns at once."""
+        key = source.key
+        with self._lock:
+            pending = self._pending.get(key)
+            if pending is None or pending.ready:
+                self._pending = {other: one for other, one in self._pending.items() if not one.ready}
+                pending = self._pending[key] = Pending(source, self.limits)
+                self._threads.submit(pending.run, self)
+            return pending
+
+    def close(self) -> None:
+        """Drops what hasn't started; waits for what has, which the limits bound."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+_BYTES = ByteSpace()
+_spaces: WeakKeyDictionary[EncodesText, TokenizerSpace] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[TokenSpace, GrammarCache] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def compile(
+    kind: str, source: str | Sequence[str] | Mapping[str, Any], *, tokenizer: EncodesText | None = None, **options: Any
+) -> Grammar:
+    """A grammar by its kind, for people: `compile("regex", r"[a-z]+").accepts("abc")`.
+
+    `source` may be a list (choices) or a dict (a JSON schema). `tokenizer`: whose tokens masks are over; without one,
+    bytes. Cached by content. Raises GrammarError.
+    """
+    text = source if isinstance(source, str) else msgspec.json.encode(source).decode()
+    wanted = GrammarSource(kind=kind, text=text, options=options)
+    with _lock:
+        space: TokenSpace = _BYTES
+        if tokenizer is not None:
+            space = _spaces.get(tokenizer) or _spaces.setdefault(tokenizer, TokenizerSpace(tokenizer))
+        cache = _caches.setdefault(space, GrammarCache())
+    grammar = cache.get(wanted.key)
+    if grammar is None:
+        grammar = build(wanted, space, Limits())
+        cache.put(wanted.key, grammar)
+    return grammar

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -148,6 +148,7 @@ Builder = Callable[[GrammarSource, TokenSpace, Limits], Grammar]
 """Compiles one kind. Raises GrammarError for a source that is wrong or too large, naming the position."""
 
 
+@runtime_checkable
 class FillsMany(Protocol):
     """A matcher class that fills many rows faster in one call than one by one."""
 
