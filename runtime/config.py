@@ -12,7 +12,9 @@ import msgspec
 
 DEFAULT_MODEL = "smollm2-135m"
 
-Policy = Literal["longest_prefix", "first_come"]
+Policy = Literal[
+    "longest_prefix", "first_come", "depth_first_weight", "priority", "deadline", "shortest_remaining", "fair_share"
+]
 DType = Literal["auto", "float32", "bfloat16"]
 KvDType = Literal["auto", "float32", "bfloat16", "int8"]
 
@@ -30,6 +32,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 64
     step_tokens: int = 512  # tokens of one step, prefill chunks and decodes together
     policy: Policy = "longest_prefix"
+    aging_alpha: float = 1.0  # a request goes to the head once later ones were given more prefill tokens than
+    aging_beta: int = 16384  # alpha × the tokens queued before it when it came + beta
+    itl_target_ms: float | None = 250.0  # prefill chunks are cut so that decodes wait no longer; None: step_tokens only
+    ttft_target_ms: float | None = None  # of requests that state none: to the first token
+    tpot_target_ms: float | None = None  # of requests that state none: a token after the first
     prefix_cache: bool = True
     threads: int | None = None  # None: affinity and cgroup quota
     kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable

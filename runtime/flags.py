@@ -30,6 +30,12 @@ HELP = {
     "max_running": "Requests that run at the same time.",
     "step_tokens": "Tokens of one step, prefill chunks and decodes together.",
     "policy": "Which waiting request starts first.",
+    "aging_alpha": "No starvation: a waiting request goes first once later ones were given alpha × the tokens queued "
+    "before it + beta.",
+    "aging_beta": "See --aging-alpha; in tokens.",
+    "itl_target_ms": "Prefill chunks are cut so that no running output waits longer for its next token.",
+    "ttft_target_ms": "Target for the first token, of requests that state none; policy `deadline` orders by it.",
+    "tpot_target_ms": "Target for each token after the first, of requests that state none.",
     "prefix_cache": "Keep computed pages in the radix tree, and reuse them.",
     "threads": "CPU threads. (default: those this process may use)",
     "kernels": "Which kernels compute.",

@@ -117,6 +117,9 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     retractions: int = 0
     evicted_pages: int = 0
     quarantined_pages: int = 0
+    preemptions: int = 0  # retractions for a request of higher priority; counted among the retractions too
+    targeted: int = 0  # finished requests that had a target (TTFT, TPOT or deadline)
+    in_time: int = 0  # those of them that met all of theirs: the goodput
     plan_seconds: float = 0.0
     execute_seconds: float = 0.0
     commit_seconds: float = 0.0

@@ -1,12 +1,11 @@
 """Which waiting sequences start now: by policy, by pages, and never to compute what another is just computing.
 
-Takes leases and pages for those it admits. Called by the core after the running sequences have their rows.
+Takes leases and pages for those it admits. Called by the planner after the running sequences have their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterator
 
 from palmette.radix_cache.cache import Lease, RadixCache, Tail
 from palmette.radix_cache.key import common_tokens
@@ -14,42 +13,56 @@ from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.scheduler.batch import StepBatch
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.sequence import Sequence
+from palmette.runtime.scheduler.sharing import PrefixSharing
 
 
 class Admission:
-    """For each running sequence a page is left free for its growth when another is admitted."""
+    """For each running sequence `reserve` pages are left free for its growth when another is admitted."""
+
+    reserve = 1
 
     def __init__(self, cache: RadixCache, oracle: ReuseOracle, queue: WaitingQueue, page_size: int) -> None:
         self._cache = cache
         self._oracle = oracle
         self._queue = queue
         self._page_size = page_size
+        self._sharing = PrefixSharing(page_size)
         self._refused: tuple[int, int] | None = None  # changes of the queue, and room, when pages were last missing
 
     def admit(self, running: Collection[Sequence], batch: StepBatch) -> Iterator[Sequence]:
         """The waiting sequences that may start now, best first, each with a lease and the pages for its prompt.
 
-        `running` is read anew for each, so the caller must have put the one before there.
+        `running` is read anew for each, so the caller must have put the one before there. The first that finds no
+        pages ends it: what is freed from now on is kept for it.
         """
         if running and self._is_refused_still(running):
             return
         prefilling = [other for other in running if not other.decoding]
         waits = False
-        for candidate, matched in self._queue.in_order(partial(self._matched, batch)):
+        for candidate in self._queue.candidates():
             batch.subject = candidate
-            if self._computed_by_another(candidate, matched, prefilling):
+            if self._waits(candidate, prefilling):
                 waits = True
                 continue
             if not self._take_pages(candidate, running, batch):
-                self._refused = None if waits else (self._queue.changes, self._room(running))
+                self._refused = None if waits else (self._queue.changes, self.room(running))
                 return
-            self._queue.admit(candidate)
+            self._sharing.forget(candidate)
+            self._queue.admit(candidate, candidate.length - candidate.computed)
             yield candidate
             prefilling.append(candidate)
 
-    def _room(self, running: Collection[Sequence]) -> int:
+    def room(self, running: Collection[Sequence]) -> int:
         """Pages that may be given to a sequence that starts now."""
-        return self._cache.available() - len(running)
+        return self._cache.available() - self.reserve * len(running)
+
+    def pages_for(self, sequence: Sequence) -> int:
+        """Pages that it would need beyond those that the tree holds for it now."""
+        return -(-sequence.length // self._page_size) - self.matched(sequence) // self._page_size
+
+    def matched(self, sequence: Sequence) -> int:
+        """Tokens of it that the tree holds now."""
+        return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
 
     def _is_refused_still(self, running: Collection[Sequence]) -> bool:
         """Nobody came or went since the best candidate found no pages, and there are no more of them: looking at
@@ -57,28 +70,16 @@ class Admission:
         if self._refused is None:
             return False
         changes, room = self._refused
-        return changes == self._queue.changes and self._room(running) <= room
+        return changes == self._queue.changes and self.room(running) <= room
 
-    def _matched(self, batch: StepBatch, sequence: Sequence) -> int:
-        batch.subject = sequence
-        return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
-
-    def _computed_by_another(self, candidate: Sequence, matched: int, prefilling: Iterable[Sequence]) -> bool:
-        """A running prefill will leave more of this prefix in the tree than is there now.
-
-        The wait is bounded: a running prefill advances in every step, and one that fails or is retracted no longer
-        runs, so the candidate computes the prefix itself.
-        """
-        if not self._cache.enabled:
+    def _waits(self, candidate: Sequence, prefilling: list[Sequence]) -> bool:
+        """For a prefix that another is just computing; an overdue one does not."""
+        if not prefilling or not self._cache.enabled:
             return False
-        next_page = (matched // self._page_size + 1) * self._page_size
-        for other in prefilling:
-            # A score leaves its last page when it ends, which is soon; a generation whole pages only.
-            more = matched + 1 if other.generation is None else next_page
-            shares = other.namespace == candidate.namespace and more < candidate.matchable
-            if shares and other.tokens.startswith(candidate.key(more)):
-                return True
-        return False
+        if self._queue.is_overdue(candidate):
+            self._sharing.forget(candidate)
+            return False
+        return self._sharing.awaits(candidate, prefilling, self.matched)
 
     def _take_pages(self, sequence: Sequence, running: Collection[Sequence], batch: StepBatch) -> bool:
         """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
@@ -86,9 +87,9 @@ class Admission:
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
-        if lease.tail is not None and self._room(running) < needed:
+        if lease.tail is not None and self.room(running) < needed:
             lease.drop_tail()  # its page may be just the one that is missing
-        if self._room(running) < needed:
+        if self.room(running) < needed:
             lease.release()
             return False
         sequence.lease = lease

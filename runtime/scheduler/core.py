@@ -35,16 +35,21 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.plan import StepResult, Worker
+from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.admission import Admission
+from palmette.runtime.scheduler.aging import Aging
 from palmette.runtime.scheduler.audit import inspect, quarantine
 from palmette.runtime.scheduler.batch import Row, StepBatch
+from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
 from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.planner import Planner
+from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 from palmette.runtime.scheduler.tally import Tally
+from palmette.runtime.scheduler.targets import Targets
 from palmette.runtime.vocabulary import Vocabulary
 
 AUDIT_SECONDS = 30.0  # at least, between the audits of an engine that nothing is wrong with
@@ -55,7 +60,8 @@ log = logging.getLogger(__name__)
 class EngineCore:
     """Scheduler and worker of one engine. `submit` and `step` must be called from one thread.
 
-    `clock`: seconds that only grow; a simulation gives its own, which its worker advances.
+    `clock`: seconds that only grow; a simulation gives its own, which its worker advances. `step_time` predicts steps,
+    and is told how long they took; without one prefill chunks follow `step_tokens` alone, whatever the target.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class EngineCore:
         ready: EngineReady,
         *,
         clock: Callable[[], float] = time.monotonic,
+        step_time: StepTime | None = None,
     ) -> None:
         self.ready = ready
         self._clock = clock
@@ -74,18 +81,36 @@ class EngineCore:
         self._worker = worker
         self._cache = cache
         self._page_size = config.page_size
-        self._intake = Intake(vocabulary, context_length=ready.context_length, pool_tokens=ready.kv_tokens, clock=clock)
-        self._oracle = oracle = ReuseOracle()
-        self._queue = WaitingQueue(config.policy)
-        self._running = RunningSet(cache, oracle, config.max_running)
+        self._step_time = step_time
+        self._intake = Intake(
+            vocabulary,
+            context_length=ready.context_length,
+            pool_tokens=ready.kv_tokens,
+            targets=Targets(_seconds(config.ttft_target_ms), _seconds(config.tpot_target_ms)),
+            clock=clock,
+        )
+        oracle = ReuseOracle()
+        self._running = RunningSet(cache, oracle, config.max_running, self._grown)
+        facts = Facts(self._matched, lambda: cache.evicted_pages, clock, self._prefill_seconds, self._running)
+        self._queue = WaitingQueue(
+            lambda: new_policy(config.policy, facts),
+            lambda: Aging(config.aging_alpha, config.aging_beta),
+            self._matched,
+        )
         self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
         self._replies: list[Reply] = []
         self._tally = Tally()
-        admission = Admission(cache, oracle, self._queue, config.page_size)
         self._planner = Planner(
-            cache, self._running, self._queue, admission, step_tokens=config.step_tokens, clock=clock
+            cache,
+            self._running,
+            self._queue,
+            Admission(cache, oracle, self._queue, config.page_size),
+            PrefillBudget(config.step_tokens, _seconds(config.itl_target_ms), step_time),
+            preempts=config.policy == "priority",
+            clock=clock,
         )
         self._steps = 0
+        self._broken_step: int | None = None  # the last that broke
         self._audited_step = 0
         self._next_audit = 0.0
 
@@ -113,6 +138,7 @@ class EngineCore:
                 self._abort(request.id)
             case FlushCache():
                 self._replies.append(Flushed(request.id, self._cache.clear()))
+                self._queue.rebuild([*self._queue])
             case DumpTree():
                 self._replies.append(TreeDump(request.id, self._page_size, to_message(self._cache)))
             case Shutdown():
@@ -128,6 +154,7 @@ class EngineCore:
             )  # fmt: skip
         self._open[request_id] = sequences
         for sequence in sequences:
+            sequence.moment = self._steps
             self._queue.add(sequence)
 
     @property
@@ -160,8 +187,12 @@ class EngineCore:
         self._steps += 1
         with self._tally.time("plan"):
             step_plan, sample_plan = batch.plans(self._page_size)
+        start = self._clock()
         with self._tally.time("execute"):
-            return self._worker.sample(self._worker.forward(step_plan), sample_plan)
+            result = self._worker.sample(self._worker.forward(step_plan), sample_plan)
+        if self._step_time is not None:
+            self._step_time.observe(step_load(batch.rows), self._clock() - start)
+        return result
 
     def _contain(self, batch: StepBatch, fault: Exception) -> None:
         """A step that broke, wherever: its requests fail, and what they held is free again. The others go on."""
@@ -173,10 +204,21 @@ class EngineCore:
         concerned = [row.sequence for row in batch.rows]
         if batch.subject is not None:
             concerned.append(batch.subject)
+        concerned += self._mend()
+        if not concerned and self._broken_step == self._steps:  # twice over nobody: whoever is next must be the reason
+            concerned = [*self._queue, *self._running][:1]
+        self._broken_step = self._steps
         for sequence in concerned:
             if sequence in self._open.get(sequence.request_id, ()):
                 self._fail(sequence.request_id, error)
         self.audit()
+
+    def _mend(self) -> list[Sequence]:
+        """Makes running set and queue whole again from the open sequences; returns those that were between both."""
+        opened = [sequence for sequences in self._open.values() for sequence in sequences]
+        between = self._running.mend(opened)
+        self._queue.rebuild(sequence for sequence in opened if sequence not in self._running)
+        return between
 
     # --- commit ---
 
@@ -210,7 +252,7 @@ class EngineCore:
         else:
             self._take_token(sequence, result, sample)
             if prefilled and sequence in self._running:
-                self._insert(sequence)
+                self._running.insert(sequence)
 
     def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
         """Why there are none, where that is so."""
@@ -229,22 +271,11 @@ class EngineCore:
     def _after_chunk(self, sequence: Sequence) -> None:
         """A chunk that did not sample: more to come, a score that is complete, or a prompt without output."""
         if sequence.computed < sequence.length:
-            self._insert(sequence)
+            self._running.insert(sequence)
         elif sequence.group is not None:
             self._finish_score(sequence)
         else:
             self._finish(sequence, "length")
-
-    def _insert(self, sequence: Sequence) -> None:
-        """Give the tree the whole pages computed so far. Pages that it already had elsewhere take the place of ours."""
-        assert sequence.lease is not None
-        key = sequence.key(sequence.computed)
-        remaps = self._cache.insert(sequence.lease, key, sequence.pages)
-        for remap in remaps:
-            self._running.replace(sequence, remap.index, remap.new_page)
-        # Table writes go before the rows of the next plan, so a freed page can be handed out in it.
-        self._cache.free([remap.old_page for remap in remaps])
-        self._oracle.observe(key, sequence.namespace)
 
     def _take_token(self, sequence: Sequence, result: StepResult, index: int) -> None:
         generation = sequence.generation
@@ -279,13 +310,14 @@ class EngineCore:
         assert generation is not None
         self._leave(sequence)
         del self._open[sequence.request_id]
+        usage = self._usage(sequence)
         if reason == "abort":
             self._tally.aborted += 1
         else:
-            self._tally.finished += 1
+            self._tally.finish(sequence.targets, usage)
         finish = Finish(
             reason=reason,
-            usage=self._usage(sequence),
+            usage=usage,
             kept_tokens=stop.kept_tokens if stop else generation.outputs,
             kept_bytes=stop.kept_bytes if stop else b"",
             matched=stop.matched if stop else None,
@@ -304,7 +336,7 @@ class EngineCore:
         group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)
         group.usages.append(self._usage(sequence))
         if group.done:
-            self._tally.finished += 1
+            self._tally.finish(sequence.targets, group.usage)
             del self._open[group.id]
             results = tuple(result for result in group.results if result is not None)
             self._replies.append(Scored(id=group.id, logprobs=results, usage=group.usage))
@@ -383,6 +415,17 @@ class EngineCore:
 
     # --- figures ---
 
+    def _matched(self, sequence: Sequence) -> int:
+        """Tokens of it that the tree holds now."""
+        return self._cache.peek(sequence.key(sequence.matchable), sequence.namespace)
+
+    def _grown(self, namespace: str, key: bytes, known: int) -> None:
+        self._queue.grown(namespace, key, known)
+
+    def _prefill_seconds(self, tokens: int) -> float:
+        """At least, alone in a step; 0 where nothing is known."""
+        return 0.0 if self._step_time is None else self._step_time.seconds(StepLoad.uniform(1, tokens, 0))
+
     def _usage(self, sequence: Sequence) -> Usage:
         """Of a sequence that ends now, counted where it ran."""
         usage = sequence.usage(self._clock())
@@ -395,6 +438,7 @@ class EngineCore:
         cache = self._cache
         return self._tally.counters(
             retractions=self._planner.retractions,
+            preemptions=self._planner.preemptions,
             running=len(self._running),
             waiting=len(self._queue),
             pages_total=cache.pages,
@@ -407,6 +451,10 @@ class EngineCore:
 
 def _told(fault: Exception) -> str:
     return f"{type(fault).__name__}: {fault}"
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3
 
 
 def _id(request: Request) -> str:

@@ -5,6 +5,7 @@ Knows the limits of this engine (context, vocabulary, pool); knows nothing of wh
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from palmette.runtime.messages.requests import Generate, Score
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
 from palmette.runtime.scheduler.sequence import Generation, ScoreGroup, Scoring, Sequence
 from palmette.runtime.scheduler.stops import StopChecker
+from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 from palmette.runtime.vocabulary import Vocabulary
 
 MAX_OUTPUT_INDEX = 2**62  # the step's arrays hold output indices as int64
@@ -24,7 +26,8 @@ MAX_OUTPUT_INDEX = 2**62  # the step's arrays hold output indices as int64
 class Intake:
     """Checks requests. `context_length` is the model's or the configured one.
 
-    `pool_tokens`: what the KV pool holds; the core lowers it when pages are taken out of use.
+    `pool_tokens`: what the KV pool holds; the core lowers it when pages are taken out of use. `targets`: of requests
+    that state none.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class Intake:
         *,
         context_length: int,
         pool_tokens: int,
+        targets: Targets = NO_TARGETS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._vocabulary = vocabulary
         self._context_length = context_length
         self.pool_tokens = pool_tokens
+        self._default_targets = targets
         self._clock = clock
         self._arrivals = 0
 
@@ -65,7 +70,7 @@ class Intake:
         elif params.frequency_penalty != 0 or params.presence_penalty != 0:
             seen = {}
         tokens = bytearray(request.prompt)
-        sequence = self._sequence(request.id, tokens, request.namespace, request.priority)
+        sequence = self._sequence(request, tokens, self._targets(request))
         sequence.generation = Generation(
             params=params,
             seed=params.seed if params.seed is not None else secrets.randbits(63),
@@ -90,29 +95,41 @@ class Intake:
         prefix = self._check_tokens(request.prefix, "prefix")
         if not request.continuations:
             raise InvalidRequest("A score request has no continuations.", param="continuations")
+        targets = self._targets(request)
         group = ScoreGroup(request.id, [None] * len(request.continuations))
         sequences = []
         for index, continuation in enumerate(request.continuations):
             length = prefix + self._check_tokens(continuation, f"continuations[{index}]")
             self._check_room(length, 0, "continuations")
             tokens = bytearray(request.prefix + continuation)
-            sequence = self._sequence(request.id, tokens, request.namespace, request.priority)
+            sequence = self._sequence(request, tokens, targets)
             sequence.scoring = Scoring(next=prefix)
             sequence.group, sequence.group_index = group, index
             sequences.append(sequence)
         return sequences
 
-    def _sequence(self, request_id: str, tokens: bytearray, namespace: str, priority: int) -> Sequence:
+    def _sequence(self, request: Generate | Score, tokens: bytearray, targets: Targets) -> Sequence:
         self._arrivals += 1
         return Sequence(
-            request_id=request_id,
+            request_id=request.id,
             tokens=tokens,
             prompt_length=len(tokens) // TOKEN_BYTES,
-            namespace=namespace,
+            namespace=request.namespace,
             order=self._arrivals,
             arrival=self._clock(),
-            priority=priority,
+            priority=request.priority,
+            tenant=request.tenant,
+            targets=targets,
         )
+
+    def _targets(self, request: Generate | Score) -> Targets:
+        tpot = request.tpot_target if isinstance(request, Generate) else None
+        stated = {"ttft_target": request.ttft_target, "tpot_target": tpot, "deadline": request.deadline}
+        for name, seconds in stated.items():
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise InvalidRequest(f"{name}={seconds!r} is no positive number of seconds.", param=name)
+        targets = Targets(request.ttft_target, tpot, request.deadline)
+        return targets or self._default_targets
 
     def _check_tokens(self, tokens: bytes, name: str) -> int:
         if not tokens or len(tokens) % TOKEN_BYTES:

@@ -11,13 +11,18 @@ from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.pages import OutOfPages
 from palmette.runtime.scheduler.admission import Admission
 from palmette.runtime.scheduler.batch import Row, StepBatch
+from palmette.runtime.scheduler.chunking import PrefillBudget
 from palmette.runtime.scheduler.queue import WaitingQueue
+from palmette.runtime.scheduler.retraction import SLACK_SHARE, AdmissionHold, growth_victim, preempted
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
 
 
 class Planner:
-    """`step_tokens`: prefill is cut so that a step has no more tokens; decodes go first and are never cut."""
+    """Decodes go first and are never cut; prefills share what `budget` leaves of the step.
+
+    `preempts`: a waiting sequence may displace running ones of lower priority.
+    """
 
     def __init__(
         self,
@@ -25,28 +30,43 @@ class Planner:
         running: RunningSet,
         queue: WaitingQueue,
         admission: Admission,
+        budget: PrefillBudget,
         *,
-        step_tokens: int,
+        preempts: bool,
         clock: Callable[[], float],
     ) -> None:
         self._cache = cache
         self._running = running
         self._queue = queue
         self._admission = admission
-        self._step_tokens = step_tokens
+        self._budget = budget
+        self._preempts = preempts
         self._clock = clock
-        self._held_at: int | None = None  # departures at the last retraction: nobody is admitted until there are more
+        self._hold = AdmissionHold(int(cache.pages * SLACK_SHARE))
         self.retractions = 0
+        self.preemptions = 0
 
     def plan(self, batch: StepBatch) -> None:
         """Fills `batch`. Where it raises, `batch.subject` says over whom."""
-        for sequence in [s for s in self._running if s.decoding]:
-            if sequence in self._running:
+        if self._preempts and self._queue:
+            self._preempt(batch)
+        decoding = [sequence for sequence in self._running if sequence.decoding]
+        page_size = self._cache.page_size
+        for sequence in decoding:
+            if sequence.computed >= len(sequence.pages) * page_size and sequence in self._running:
                 batch.subject = sequence
-                if self._grow(sequence):
-                    batch.add(Row(sequence, sequence.computed, sequence.length))
+                self._grow(sequence)
+        for sequence in decoding:
+            if sequence.slot is not None:  # else it gave way
+                batch.add(Row(sequence, sequence.computed, sequence.length))
+        if len(batch.rows) < len(self._running) or self._queue:
+            self._add_prefills(batch)
+        batch.subject = None
+
+    def _add_prefills(self, batch: StepBatch) -> None:
+        self._budget.begin(batch.rows)
         for sequence in self._running:
-            if not sequence.decoding and batch.tokens < self._step_tokens:
+            if not sequence.decoding:
                 self._add_chunk(sequence, batch)
         if self._may_admit(batch):
             for sequence in self._admission.admit(self._running, batch):
@@ -54,43 +74,64 @@ class Planner:
                 self._add_chunk(sequence, batch)
                 if not self._may_admit(batch):
                     break
-        batch.subject = None
 
     def _may_admit(self, batch: StepBatch) -> bool:
-        held = self._running.departures == self._held_at
-        return bool(self._queue) and not held and not self._running.full and batch.tokens < self._step_tokens
+        running = self._running
+        if not self._queue or running.full or self._budget.room(batch, 0) <= 0:
+            return False
+        if self._hold.active:
+            self._hold.look(self._admission.room(running), len(running))
+        return not self._hold.active
 
     def _add_chunk(self, sequence: Sequence, batch: StepBatch) -> None:
-        end = min(sequence.length, sequence.computed + self._step_tokens - batch.tokens)
-        batch.add(Row(sequence, sequence.computed, end))
+        room = self._budget.room(batch, sequence.computed)
+        if room > 0:
+            row = Row(sequence, sequence.computed, min(sequence.length, sequence.computed + room))
+            batch.add(row)
+            self._budget.took(row)
 
     def _start(self, sequence: Sequence) -> None:
         self._running.start(sequence)
         if sequence.admitted is None:
             sequence.admitted = self._clock()
 
-    def _grow(self, sequence: Sequence) -> bool:
-        """A page for the next position. Where none is to be had the latest admitted sequences are retracted; the
-        first admitted one never is, so progress is always made. False: `sequence` itself was retracted."""
-        if sequence.computed < len(sequence.pages) * self._cache.page_size:
-            return True
+    def _grow(self, sequence: Sequence) -> None:
+        """A page for the next position. Where none is to be had others are retracted, or `sequence` itself; the
+        first admitted one never is, so progress is always made."""
         while True:
             try:
                 pages = self._cache.allocate(1)
             except OutOfPages:
-                victim = self._running.latest
                 assert len(self._running) > 1, "one sequence always fits: intake and audit refused what can't"
+                victim = growth_victim(self._running, self._cache.page_size)
                 self._retract(victim)
+                self._hold.begin()
                 if victim is sequence:
-                    return False
+                    return
             else:
                 self._running.extend(sequence, pages)
-                return True
+                return
+
+    def _preempt(self, batch: StepBatch) -> None:
+        """Retracts running sequences of lower priority where the first that waits has neither slot nor pages."""
+        first = next(self._queue.candidates())
+        running = self._running
+        if all(sequence.priority >= first.priority for sequence in running):
+            return
+        batch.subject = first
+        reserve = self._admission.reserve
+        missing = self._admission.pages_for(first) - self._admission.room(running)
+        if missing <= 0 and not running.full:
+            return
+        for victim in preempted(
+            running, first.priority, self._cache.page_size, pages=missing, reserve=reserve, slot=running.full
+        ):
+            self._retract(victim)
+            self.preemptions += 1
 
     def _retract(self, sequence: Sequence) -> None:
         """Give up slot and pages; what was computed stays in the tree until it is evicted."""
         self._running.leave(sequence, keep_committed=True)
-        self._held_at = self._running.departures
-        self._queue.put_back(sequence)
         sequence.retractions += 1
+        self._queue.add(sequence)
         self.retractions += 1

@@ -1,73 +1,123 @@
-"""The waiting queue and the order in which it is served: first come, or longest cached prefix first.
+"""The waiting queue: higher priorities first, in each those that are due before all others, then the policy's order.
 
-Knows what the tree would reuse (through `matched`); knows nothing of pages, budgets or running sequences.
+Knows nothing of pages, budgets or slots. Owned by the core; admission and planner ask it for candidates.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator
 
-from palmette.runtime.config import Policy
+from palmette.runtime.scheduler.aging import Aging
+from palmette.runtime.scheduler.policies import Policy
+from palmette.runtime.scheduler.ranking import Ranking
 from palmette.runtime.scheduler.sequence import Sequence
 
-# Sequences looked at in one step: bounds the cost of ordering, and how far a long prefix can jump ahead.
-WINDOW = 128
-# Later arrivals of its priority that may be admitted before a sequence until it goes before them.
-PATIENCE = 64
+MOST_LEVELS = 64  # priorities that are kept ready; beyond that the empty ones go
 
 
 class WaitingQueue:
-    """Sequences that hold no pages. Of one priority, retracted ones stand first, the others in order of arrival."""
+    """Sequences that hold no pages. Asking for candidates costs nothing for those that aren't looked at."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._waiting: dict[int, deque[Sequence]] = {}  # by priority; none is empty
+    def __init__(
+        self, new_policy: Callable[[], Policy], new_aging: Callable[[], Aging], peek: Callable[[Sequence], int]
+    ) -> None:
+        """`peek`: tokens of a sequence that the tree holds."""
+        self._new_policy = new_policy
+        self._new_aging = new_aging
+        self._peek = peek
+        self._levels: dict[int, _Level] = {}  # by priority, highest first
+        self._waiting: dict[Sequence, None] = {}
         self.changes = 0  # arrivals and departures so far
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return len(self._waiting)
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Higher priorities first."""
-        return chain.from_iterable(self._waiting[priority] for priority in sorted(self._waiting, reverse=True))
+        return iter(self._waiting)
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence in self._waiting
 
     def add(self, sequence: Sequence) -> None:
+        """A new one, or one that was retracted: that was before all that wait, and is again."""
         self.changes += 1
-        self._waiting.setdefault(sequence.priority, deque()).append(sequence)
-
-    def put_back(self, sequence: Sequence) -> None:
-        """A retracted sequence: it was admitted before all that wait, and goes before them again."""
-        self.changes += 1
-        self._waiting.setdefault(sequence.priority, deque()).appendleft(sequence)
+        self._waiting[sequence] = None
+        level = self._level(sequence.priority)
+        if sequence.retractions:
+            level.due.put(sequence, 0)
+        else:
+            level.add(sequence, self._peek(sequence) if level.policy.aged else 0)
 
     def remove(self, sequence: Sequence) -> None:
         self.changes += 1
-        waiting = self._waiting[sequence.priority]
-        waiting.remove(sequence)
-        if not waiting:
-            del self._waiting[sequence.priority]
+        self._level(sequence.priority).remove(sequence)
+        del self._waiting[sequence]
 
-    def admit(self, sequence: Sequence) -> None:
-        """Takes `sequence` out, and counts it against those of its priority that arrived earlier and still wait."""
-        for waiting in islice(self._waiting[sequence.priority], WINDOW):
-            if waiting.order < sequence.order:
-                waiting.passed_over += 1
+    def admit(self, sequence: Sequence, tokens: int) -> None:
+        """Takes `sequence` out; `tokens` of prefill are given to it, and counted against those that came earlier."""
         self.remove(sequence)
+        self._level(sequence.priority).started(sequence, tokens)
 
-    def in_order(self, matched: Callable[[Sequence], int]) -> list[tuple[Sequence, int]]:
-        """The next candidates, best first, with their matched tokens.
+    def candidates(self) -> Iterator[Sequence]:
+        """Best first. The one that was yielded last may be admitted before the next is asked for."""
+        for level in tuple(self._levels.values()):
+            yield from level.due
+            yield from level.policy.candidates()
 
-        A higher priority goes first, then what was retracted or passed over too often, in order of arrival; then,
-        under "longest_prefix", the longest match; then order of arrival.
-        """
-        candidates = [(sequence, matched(sequence)) for sequence in islice(self, WINDOW)]
-        candidates.sort(key=self._rank)
-        return candidates
+    def is_overdue(self, sequence: Sequence) -> bool:
+        """Whether it waited so long that nothing goes before it any more, and it for nothing but pages."""
+        return sequence in self._level(sequence.priority).overdue
 
-    def _rank(self, candidate: tuple[Sequence, int]) -> tuple[int, bool, int, int]:
-        sequence, matched = candidate
-        overdue = sequence.retractions > 0 or sequence.passed_over > PATIENCE
-        by_prefix = self._policy == "longest_prefix" and not overdue
-        return (-sequence.priority, not overdue, -matched if by_prefix else 0, sequence.order)
+    def grown(self, namespace: str, key: bytes, known: int) -> None:
+        """The tree now holds all of `key`; its first `known` tokens it held before."""
+        if self._waiting:
+            for level in self._levels.values():
+                level.policy.grown(namespace, key, known)
+
+    def rebuild(self, waiting: Iterable[Sequence]) -> None:
+        """All orders anew from those that wait: after a fault, or when the tree lost much. Their waits count anew."""
+        self._levels = {}
+        self._waiting = {}
+        for sequence in waiting:
+            self.add(sequence)
+
+    def _level(self, priority: int) -> _Level:
+        level = self._levels.get(priority)
+        if level is None:
+            if len(self._levels) >= MOST_LEVELS:
+                kept = {each.priority for each in self._waiting}
+                self._levels = {each: level for each, level in self._levels.items() if each in kept}
+            level = _Level(self._new_policy(), self._new_aging())
+            self._levels = dict(sorted({**self._levels, priority: level}.items(), reverse=True))
+        return level
+
+
+class _Level:
+    """Those of one priority. `due`: the retracted and the overdue, in order of arrival."""
+
+    def __init__(self, policy: Policy, aging: Aging) -> None:
+        self.policy = policy
+        self.due = Ranking()
+        self.overdue: set[Sequence] = set()
+        self._aging = aging
+
+    def add(self, sequence: Sequence, matched: int) -> None:
+        self.policy.add(sequence, matched)
+        if self.policy.aged:
+            self._aging.arrived(sequence, sequence.length - matched)
+
+    def remove(self, sequence: Sequence) -> None:
+        if sequence in self.due:
+            self.due.remove(sequence)
+            self.overdue.discard(sequence)
+        else:
+            self.policy.remove(sequence)
+            self._aging.left(sequence)
+
+    def started(self, sequence: Sequence, tokens: int) -> None:
+        self.policy.started(sequence, tokens)
+        if self.policy.aged:
+            for overdue in self._aging.admitted(sequence.moment, tokens):
+                self.remove(overdue)
+                self.due.put(overdue, 0)
+                self.overdue.add(overdue)

@@ -14,6 +14,7 @@ from palmette.runtime.messages.replies import TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.stops import StopChecker
+from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 
 
 @dataclass(slots=True)
@@ -92,6 +93,9 @@ class Sequence:
     group: ScoreGroup | None = None
     group_index: int = 0
     priority: int = 0
+    tenant: str = ""
+    targets: Targets = NO_TARGETS
+    moment: int = 0  # the step before which it arrived: what arrived between two steps arrived together
     computed: int = 0
     pages: list[PageId] = field(default_factory=list)
     lease: Lease | None = None
@@ -101,8 +105,8 @@ class Sequence:
     cached_tokens: int = 0
     reusable_tokens: int = 0
     computed_tokens: int = 0
+    charged_outputs: int = 0  # those that its tenant was charged for
     retractions: int = 0
-    passed_over: int = 0  # later arrivals admitted before it
 
     @property
     def length(self) -> int:
@@ -112,6 +116,12 @@ class Sequence:
     def longest(self) -> int:
         """Tokens that it may come to have."""
         return self.prompt_length + (self.generation.max_tokens if self.generation is not None else 0)
+
+    @property
+    def outputs_left(self) -> int:
+        """Tokens that it may still be given."""
+        generation = self.generation
+        return 0 if generation is None else generation.max_tokens - generation.outputs
 
     @property
     def decoding(self) -> bool:

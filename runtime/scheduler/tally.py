@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from palmette.runtime.messages.replies import Counters, Usage
+from palmette.runtime.scheduler.targets import Targets
 
 Part = Literal["receive", "plan", "execute", "commit"]
 
@@ -20,6 +21,8 @@ class Tally:
         self.finished = 0
         self.failed = 0
         self.aborted = 0
+        self.targeted = 0
+        self.in_time = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.reusable_tokens = 0
@@ -34,6 +37,13 @@ class Tally:
             yield
         finally:
             self._seconds[part] += time.perf_counter() - start
+
+    def finish(self, targets: Targets, usage: Usage) -> None:
+        """A request that was answered in full."""
+        self.finished += 1
+        if targets:
+            self.targeted += 1
+            self.in_time += targets.met(usage)
 
     def add(self, usage: Usage) -> None:
         """The tokens of a sequence that ran and has ended, however."""
@@ -52,6 +62,7 @@ class Tally:
         pages_free: int,
         pages_cached: int,
         retractions: int,
+        preemptions: int,
         evicted_pages: int,
         quarantined_pages: int,
     ) -> Counters:
@@ -73,6 +84,9 @@ class Tally:
             failed=self.failed,
             aborted=self.aborted,
             retractions=retractions,
+            preemptions=preemptions,
+            targeted=self.targeted,
+            in_time=self.in_time,
             receive_seconds=self._seconds["receive"],
             plan_seconds=self._seconds["plan"],
             execute_seconds=self._seconds["execute"],

@@ -168,15 +168,20 @@ def test_flush_and_dump() -> None:
 
 def test_first_come_is_served_in_order_and_longest_prefix_is_not_starved() -> None:
     def order(policy: str) -> list[str]:
-        harness = HashHarness(pages=40, max_running=1, policy=policy)
+        harness = HashHarness(pages=40, max_running=1, policy=policy, aging_beta=30)
         harness.run(generate("warm", [1, 2, 3, 4, 5, 6, 7, 8], max_tokens=1))
-        cold = generate("cold", [9, 9, 9, 9], max_tokens=1)
-        warm = [generate(f"w{i}", [1, 2, 3, 4, 5, 6, 7, 8, 1 + i % 20, 1 + i // 20], max_tokens=1) for i in range(90)]
-        harness.run(cold, *warm)
+        for request in (generate("first", [7] * 8, max_tokens=1), generate("cold", [9] * 4, max_tokens=1)):
+            harness.core.submit(request)
+        for i in range(90):  # of each two tokens are computed, of some one
+            harness.core.submit(generate(f"w{i}", [1, 2, 3, 4, 5, 6, 7, 8, 1 + i % 20, 1 + i // 20], max_tokens=1))
+            harness.step()
+        harness.run()
         return [name for name in harness.replies if name != "warm"]
 
-    assert order("first_come")[0] == "cold"
-    assert 60 <= order("longest_prefix").index("cold") <= 70
+    assert order("first_come")[:2] == ["first", "cold"]
+    late = order("longest_prefix")
+    assert 15 < late.index("first") <= 20, "once more than 30 tokens went to later ones"
+    assert late.index("first") + 4 <= late.index("cold") <= late.index("first") + 10, "and the 8 queued before it more"
 
 
 def test_shutdown_without_draining_answers_everyone() -> None:

@@ -89,7 +89,7 @@ def test_a_fault_at_any_call_of_a_step_fails_its_requests_only(monkeypatch: pyte
         finals = {name: [r for r in replies if getattr(r, "finish", True)] for name, replies in harness.replies.items()}
         assert {name: len(each) for name, each in finals.items()} == dict.fromkeys(expected, 1), where
         failed = {name for name, [reply] in finals.items() if isinstance(reply, Failed)}
-        assert 1 <= len(failed) <= MAX_RUNNING + 1, (where, failed)
+        assert len(failed) <= MAX_RUNNING + 1, (where, failed)
         for name in failed:
             error = harness.replies[name][-1].error  # type: ignore[union-attr]
             too_large_now = fault.name == "free" and error.kind == "NeverFits"

@@ -1,62 +1,80 @@
-"""Who is next: priority, then who waited too long, then the longest prefix, then arrival."""
+"""Who is next: priority, then the retracted and those that waited too long, then the policy's order."""
 
 from __future__ import annotations
 
-import pytest
+from waiting import Waiting, sequence
 
 from palmette.runtime.config import Policy
-from palmette.runtime.scheduler.queue import PATIENCE, WINDOW, WaitingQueue
-from palmette.runtime.scheduler.sequence import Sequence
 
 
-def sequence(order: int, *, priority: int = 0, retractions: int = 0) -> Sequence:
-    return Sequence(
-        str(order), bytearray(4), 1, "", order=order, arrival=0.0, priority=priority, retractions=retractions
-    )
+def test_a_higher_priority_goes_first_however_many_wait() -> None:
+    policies: list[Policy] = ["longest_prefix", "first_come", "depth_first_weight", "shortest_remaining", "fair_share"]
+    for policy in policies:
+        waiting = Waiting(policy)
+        waiting.add(*[sequence(order) for order in range(300)], sequence(1000, priority=1))
+        assert waiting.ids()[:2] == ["1000", "0"]
+        assert len(waiting.queue) == 301
 
 
-def ids(queue: WaitingQueue, matched: dict[str, int] | None = None) -> list[str]:
-    return [each.request_id for each, _ in queue.in_order(lambda waiting: (matched or {}).get(waiting.request_id, 0))]
+def test_one_that_was_passed_over_too_much_goes_first_whatever_its_prefix() -> None:
+    waiting = Waiting("longest_prefix", alpha=2, beta=10)
+    first, second = sequence(0, length=5), sequence(1, length=5)
+    waiting.add(first, second)  # 0 and 5 tokens queued before them: 10 and 20 may go ahead
+    given = 0
+    for order in range(2, 30):
+        late = sequence(order, moment=1)
+        waiting.matched[late] = 4
+        waiting.add(late)
+        assert waiting.ids()[0] == ("0" if given > 10 else str(order))
+        assert waiting.queue.is_overdue(first) == (given > 10)
+        assert waiting.queue.is_overdue(second) == (given > 20)
+        waiting.queue.admit(late, 3)
+        given += 3
+    assert waiting.ids() == ["0", "1"]
 
 
-@pytest.mark.parametrize("policy", ["longest_prefix", "first_come"])
-def test_a_higher_priority_goes_first_however_many_wait(policy: Policy) -> None:
-    queue = WaitingQueue(policy)
-    for order in range(3 * WINDOW):
-        queue.add(sequence(order))
-    queue.add(sequence(1000, priority=1))
-    assert ids(queue)[:2] == ["1000", "0"]
-    assert len(queue) == 3 * WINDOW + 1
+def test_those_that_came_together_do_not_age_one_another() -> None:
+    waiting = Waiting("longest_prefix", alpha=0, beta=1)
+    both = [sequence(order) for order in range(2)]
+    waiting.add(*both)
+    waiting.queue.admit(both[1], 100)
+    assert not waiting.queue.is_overdue(both[0])
 
 
-def test_the_longest_prefix_then_arrival() -> None:
-    queue = WaitingQueue("longest_prefix")
-    for order in range(4):
-        queue.add(sequence(order))
-    assert ids(queue, {"2": 9, "3": 9}) == ["2", "3", "0", "1"]
-
-
-def test_among_those_that_waited_too_long_arrival_alone_counts() -> None:
-    """Else one with a short prefix could be passed over forever by others that have waited too long as well."""
-    queue = WaitingQueue("longest_prefix")
-    first, second = sequence(0), sequence(1)
-    queue.add(first)
-    queue.add(second)
-    for order in range(2, 3 + PATIENCE):
-        late = sequence(order)
-        queue.add(late)
-        queue.admit(late)
-    assert ids(queue, {"1": 9}) == ["0", "1"]
+def test_a_lower_priority_never_ages_a_higher_one_nor_the_other_way_round() -> None:
+    waiting = Waiting("longest_prefix", alpha=0, beta=1)
+    low, high = sequence(0), sequence(1, priority=1, moment=1)
+    waiting.add(low, high)
+    waiting.queue.admit(high, 100)
+    assert not waiting.queue.is_overdue(low)
 
 
 def test_a_retracted_one_goes_first_and_what_is_removed_is_gone() -> None:
-    queue = WaitingQueue("longest_prefix")
-    waiting = [sequence(order) for order in range(3)]
-    for each in waiting:
-        queue.add(each)
-    queue.put_back(sequence(7, retractions=1))
-    queue.remove(waiting[1])
-    assert ids(queue, {"2": 5}) == ["7", "2", "0"]
-    for each in [*queue]:
-        queue.remove(each)
-    assert (len(queue), ids(queue)) == (0, [])
+    waiting = Waiting("longest_prefix")
+    three = [sequence(order) for order in range(3)]
+    waiting.matched[three[2]] = 5
+    waiting.add(*three, sequence(7, retractions=1))
+    waiting.queue.remove(three[1])
+    assert waiting.ids() == ["7", "2", "0"]
+    for each in [*waiting.queue]:
+        waiting.queue.remove(each)
+    assert (len(waiting.queue), waiting.ids()) == (0, [])
+
+
+def test_a_rebuilt_queue_holds_who_waits() -> None:
+    waiting = Waiting("depth_first_weight")
+    three = [sequence(order) for order in range(3)]
+    waiting.add(*three)
+    waiting.queue.rebuild(three[1:])
+    assert waiting.ids() == ["1", "2"]
+    waiting.queue.remove(three[1])
+    assert waiting.ids() == ["2"]
+
+
+def test_priorities_that_nobody_uses_any_more_are_forgotten() -> None:
+    waiting = Waiting("first_come")
+    for priority in range(500):
+        one = sequence(priority, priority=priority)
+        waiting.add(one)
+        waiting.queue.remove(one)
+    assert len(waiting.queue._levels) < 100
