@@ -55,7 +55,7 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 # The torch-free side: neither it nor what it imports may load torch.
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
               "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time",
-              "runtime.simulation")  # fmt: skip
+              "runtime.simulation", "runtime.grammar")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints", "lease",
                     "pins", "scores", "events")  # fmt: skip
 

@@ -60,6 +60,9 @@ _NAMES = {
     "PalmetteError": "palmette.runtime.errors",
 }
 
+_MODULES = {"grammar": "palmette.runtime.grammar.compile"}
+"""Public names that are modules of the runtime."""
+
 _ELSEWHERE = {
     "image": "the models here read text only",
     "video": "the models here read text only",
@@ -109,19 +112,22 @@ if TYPE_CHECKING:
     from palmette.runtime.config import EngineConfig as EngineConfig
     from palmette.runtime.engine import Engine as Engine
     from palmette.runtime.errors import PalmetteError as PalmetteError
+    from palmette.runtime.grammar import compile as grammar
     from palmette.runtime.messages.sampling import SamplingParams as SamplingParams
 
     class Runtime(_Runtime):
         def __init__(self, model_path: str | None = None, **options: Any) -> None: ...
 
 
-__all__ = sorted([*_NAMES, "Runtime"])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_NAMES, *_MODULES, "Runtime"])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     value: Any
     if name == "Runtime":
         value = _runtime()
+    elif name in _MODULES:
+        value = importlib.import_module(_MODULES[name])
     elif name in _NAMES:
         value = getattr(importlib.import_module(_NAMES[name]), name)
     elif name in _ELSEWHERE:

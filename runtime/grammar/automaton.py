@@ -52,8 +52,8 @@ class Automaton:
             goes_on = (dfa.delta != DEAD).astype(np.float32) @ alphabet.reaches.T.astype(np.float32) > 0
             self.after[:, classes:] = np.where(goes_on, np.arange(states, dtype=np.int32)[:, None], DEAD)
         self.node_of = np.concatenate([np.zeros(classes, np.int32), np.arange(nodes, dtype=np.int32)])
-        self._step = memoryview(alphabet.step)
-        self._after = memoryview(self.after)
+        self._step = np.ascontiguousarray(alphabet.step).reshape(-1).data
+        self._after = self.after.reshape(-1).data
         self._finals: list[bool] = dfa.finals.tolist()
         self._runs: dict[State, Run] = {}
 
@@ -73,10 +73,10 @@ class Automaton:
     def walk(self, at: State, data: bytes) -> State | None:
         """The state after `data`; None where no text goes on so."""
         state, node = at
-        step, after, classes = self._step, self._after, self.alphabet.classes
+        step, after, classes, width = self._step, self._after, self.alphabet.classes, self.after.shape[1]
         for byte in data:
-            code = step[node, byte]
-            state = after[state, code]
+            code = step[node * 256 + byte]
+            state = after[state * width + code]
             if state == DEAD:
                 return None
             node = code - classes if code >= classes else ROOT

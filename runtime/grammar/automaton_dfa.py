@@ -126,10 +126,10 @@ def minimise(table: Table[S], classes: int, budget: Budget) -> Dfa:
         for class_, target in table.moves[state].items():
             delta[at, class_] = numbers.get(target, DEAD)
     # States of unlike distance to an end can't be the same, which spares long chains many rounds.
-    parts = np.array([-1, *(distance[state] for state in alive)], np.int64) * 2 + finals
-    parts = _merged(delta, np.unique(parts, return_inverse=True)[1].astype(np.int32), budget)
-    _, firsts, parts = np.unique(parts, return_index=True, return_inverse=True)
-    return Dfa(parts[delta[firsts]].astype(np.int32), finals[firsts], int(parts[numbers[0]]))
+    apart = np.array([-1, *(distance[state] or 0 for state in alive)], np.int64)
+    parts = _merged(delta, np.unique(apart, return_inverse=True)[1].astype(np.int32), budget)
+    _, firsts, merged = np.unique(parts, return_index=True, return_inverse=True)
+    return Dfa(merged[delta[firsts]].astype(np.int32), finals[firsts], int(merged[numbers[0]]))
 
 
 def _distances(table: Table[S]) -> list[int | None]:

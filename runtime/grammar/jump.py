@@ -8,7 +8,6 @@ only where the mask has one bit. Called by matchers and by the scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os.path import commonprefix
 from threading import Lock
 
 import numpy as np
@@ -62,11 +61,11 @@ class ForcedTokens:
             if not tokens:
                 return []
             if self._crossed(data, start, end):
-                tokens = commonprefix([tokens, self._encode(data[:start])])
+                tokens = _shared(tokens, self._encode(data[:start]))
         for more in self._probes(end):
             if not tokens:
                 return []
-            tokens = commonprefix([tokens, self._encode(data + more)])
+            tokens = _shared(tokens, self._encode(data + more))
         # The probes may be part of the last tokens: only whole tokens of `data` count.
         pieces, length = self._space.vocabulary.pieces, 0
         for count, token in enumerate(tokens):
@@ -93,11 +92,9 @@ class ForcedTokens:
         if node is None:
             return False
         head = data[:start]
-        tried = 0
-        for token in self._beyond(node, end):
+        for tried, token in enumerate(self._beyond(node, end)):
             if token is None or tried == _CANDIDATES:
                 return True
-            tried += 1
             piece = self._space.vocabulary.pieces[token]
             whole = head + piece
             if not _whole_end(whole):
@@ -159,6 +156,14 @@ def sole_token(mask: Mask) -> int | None:
         return None
     word = int(mask[words[0]])
     return int(words[0]) * 32 + word.bit_length() - 1 if word & (word - 1) == 0 else None
+
+
+def _shared(left: list[int], right: list[int]) -> list[int]:
+    """What both start with."""
+    for at, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one != other:
+            return left[:at]
+    return left[: len(right)]
 
 
 def _whole_start(data: bytes) -> bool:

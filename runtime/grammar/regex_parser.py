@@ -100,9 +100,8 @@ class _Parser:
         return self.pattern[self.at - 1]
 
     def wrong(self, problem: str, position: int | None = None) -> GrammarError:
-        return refused(
-            self.pattern, self.at if position is None else position, problem, "Correct the pattern; it is read as Python's re reads it."
-        )  # fmt: skip
+        hint = "Correct the pattern; it is read as Python's re reads it."
+        return refused(self.pattern, self.at if position is None else position, problem, hint)
 
     def unsupported(self, what: str, position: int, hint: str = "Write the pattern without it.") -> GrammarError:
         return refused(self.pattern, position, f"The regex uses {what}, which can't constrain an output,", hint)
