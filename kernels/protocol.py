@@ -2,7 +2,7 @@
 
 Rows: a batch is a flat list of T tokens grouped into R rows (a row is one request's run of consecutive tokens in this
 step). KV of a layer: [pages, page_size, kv_heads, head_dim] for keys and the same for values; a slot is
-page × page_size + offset. Imports nothing of ours; torch only.
+page × page_size + offset. Imports nothing of ours; numpy and torch only.
 """
 
 from __future__ import annotations
@@ -10,24 +10,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
+
+Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's inputs on the device. A row's positions are consecutive and end at its length - 1."""
+    """One step's inputs, on the host. A row's positions are consecutive, the last one is its length - 1."""
 
-    tokens: Tensor  # int64 [T]
-    positions: Tensor  # int64 [T]
-    write_slots: Tensor  # int64 [T]
-    row_starts: tuple[int, ...]  # R + 1 offsets into the tokens
-    row_lengths: tuple[int, ...]  # R: KV length of each row after this step (its last position + 1)
-    block_tables: (
-        Tensor  # int64 [R, most pages of a row]; beyond a row's pages: 0, and it doesn't matter what lies there
-    )
-    logits_at: Tensor  # int64 [L]
+    tokens: Int32  # [T]
+    positions: Int32  # [T]
+    write_slots: Int32  # [T]
+    row_starts: Int32  # [R + 1]: offsets into the tokens
+    block_tables: Int32  # [R, most pages of a row]; beyond a row's own: some page, and it doesn't matter what lies there
+    logits_at: Int32  # [L]
     page_size: int
+
+    @property
+    def row_lengths(self) -> Int32:
+        """[R]: KV length of each row after this step."""
+        return self.positions[self.row_starts[1:] - 1] + 1
+
+
+def indices(array: Int32) -> Tensor:
+    """A batch's array as torch's operators want indices: int64."""
+    return torch.from_numpy(array).long()
 
 
 class Kernels(Protocol):

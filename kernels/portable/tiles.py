@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from palmette.kernels.portable.row_blocks import Verified, places, probe, same_bits, threads, verify
-from palmette.kernels.protocol import Batch
+from palmette.kernels.protocol import Batch, indices
 
 BLOCK = 128  # positions
 TILE_QUERIES = (1, 4, 16, 64)
@@ -58,8 +58,9 @@ class TileGroup:
 def cut(batch: Batch, most_queries: int) -> list[Tile]:
     """Every row's tiles. `most_queries` is one of TILE_QUERIES."""
     tiles = []
-    for row, length in enumerate(batch.row_lengths):
-        start, end = batch.row_starts[row], batch.row_starts[row + 1]
+    starts = batch.row_starts.tolist()
+    for row, length in enumerate(batch.row_lengths.tolist()):
+        start, end = starts[row], starts[row + 1]
         offset = length - end  # position = index into the batch + offset
         for first in range(start, end, most_queries):
             tiles.append(Tile(row, first, min(most_queries, end - first), first + offset))
@@ -122,7 +123,7 @@ def _group(batch: Batch, tiles: list[Tile], queries: int, share: int, rows: int)
 
 def _pages(batch: Batch, rows: list[int], count: int) -> Tensor:
     """The first `count` pages of each row; beyond a row's table page 0, whose lanes are hidden."""
-    tables = batch.block_tables[rows][:, :count]
+    tables = indices(batch.block_tables[rows, :count])
     return torch.nn.functional.pad(tables, (0, count - tables.shape[1])).reshape(-1)
 
 

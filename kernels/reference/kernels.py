@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from palmette.kernels.protocol import Batch
+from palmette.kernels.protocol import Batch, indices
 
 
 def wide(x: Tensor) -> Tensor:
@@ -92,10 +92,12 @@ class ReferenceAttention:
     def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         batch, out = self.batch, torch.empty_like(q)
         heads, kv_heads = q.shape[1], keys.shape[2]
-        for row, length in enumerate(batch.row_lengths):
-            start, end = batch.row_starts[row], batch.row_starts[row + 1]
+        starts = batch.row_starts.tolist()
+        for row, length in enumerate(batch.row_lengths.tolist()):
+            start, end = starts[row], starts[row + 1]
             places = torch.arange(length)
-            pages, offsets = batch.block_tables[row, places // batch.page_size], places % batch.page_size
+            pages = indices(batch.block_tables[row])[places // batch.page_size]
+            offsets = places % batch.page_size
             row_keys, row_values = wide(keys[pages, offsets]), wide(values[pages, offsets])
             for t in range(start, end):
                 seen = length - (end - 1 - t)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from palmette.kernels.protocol import Attention, Batch, Kernels
+from palmette.kernels.protocol import Attention, Batch, Kernels, indices
 from palmette.radix_cache.store import KVStore
 from palmette.runtime.checkpoint.config import ModelConfig
 from palmette.runtime.models.layers import DecoderLayer, DecoderWeights, LinearWeights, Tensors
@@ -77,23 +77,24 @@ class LlamaModel:
             head_dim=config.head_dim,
             scale=config.head_dim**-0.5,
         )
-        cos, sin = self.rope.rows(batch.positions)
-        x = kernels.embedding(batch.tokens, weights.embedding).float()
+        slots = indices(batch.write_slots)
+        cos, sin = self.rope.rows(indices(batch.positions))
+        x = kernels.embedding(indices(batch.tokens), weights.embedding).float()
         for index, layer in enumerate(weights.layers):
             qkv = self._linear(self._norm(x, layer.attention_norm), layer.qkv)
-            x = x + self._linear(self._attend(qkv, index, batch, attention, store, cos, sin), layer.out)
+            x = x + self._linear(self._attend(qkv, index, slots, attention, store, cos, sin), layer.out)
             x = x + self._mlp(self._norm(x, layer.mlp_norm), layer)
-        last = x.index_select(0, batch.logits_at)
+        last = x.index_select(0, indices(batch.logits_at))
         return self.head(kernels.rms_norm(last, weights.final_norm, config.rms_eps))
 
     def _attend(
-        self, qkv: Tensor, layer: int, batch: Batch, attention: Attention, store: KVStore, cos: Tensor, sin: Tensor
+        self, qkv: Tensor, layer: int, slots: Tensor, attention: Attention, store: KVStore, cos: Tensor, sin: Tensor
     ) -> Tensor:
         config = self.config
         qkv = qkv.view(len(qkv), -1, config.head_dim)
         rotated = self.kernels.rope(qkv[:, : config.heads + config.kv_heads], cos, sin)
         q, k = rotated[:, : config.heads], rotated[:, config.heads :]
-        store.write(layer, batch.write_slots, k, qkv[:, config.heads + config.kv_heads :])
+        store.write(layer, slots, k, qkv[:, config.heads + config.kv_heads :])
         return attention.attend(q, store.keys[layer], store.values[layer]).flatten(1)
 
     def _mlp(self, x: Tensor, layer: DecoderLayer) -> Tensor:

@@ -138,12 +138,12 @@ class NativeDecoder:
         """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
         out = np.empty((len(batch.logits_at), self.config.vocab_size), dtype=np.float32)
         self.native.forward(
-            tokens=_int32(batch.tokens),
-            positions=_int32(batch.positions),
-            write_slots=_int32(batch.write_slots),
-            row_starts=np.array(batch.row_starts, dtype=np.int32),
-            tables=_int32(batch.block_tables),
-            logits_at=_int32(batch.logits_at),
+            tokens=batch.tokens,
+            positions=batch.positions,
+            write_slots=batch.write_slots,
+            row_starts=batch.row_starts,
+            tables=batch.block_tables,
+            logits_at=batch.logits_at,
             page_size=batch.page_size,
             keys=store.key_addresses,
             values=store.value_addresses,
@@ -210,7 +210,3 @@ def _fused(tensors: Tensors, name: str, outputs: int, inputs: int) -> Fused:
         done += size
     assert done - outputs < LANES, f"{name} has {done} packed outputs"
     return tuple(weights)
-
-
-def _int32(tensor: Tensor) -> npt.NDArray[np.int32]:
-    return np.ascontiguousarray(tensor.numpy(), dtype=np.int32)

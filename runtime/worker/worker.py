@@ -34,7 +34,6 @@ class CpuWorker:
         self._tables = BlockTables(slots, -(-context_length // page_size), page_size)
         self._sample = NativeSampler(model.native) if model.native is not None else sample
 
-    @torch.inference_mode()
     def forward(self, plan: StepPlan) -> Forwarded:
         start = time.perf_counter()
         if len(plan.page_copies):

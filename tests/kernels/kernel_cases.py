@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,13 +61,12 @@ class Sequences:
             slots.append(slot[first:])
         total = starts[-1]
         batch = Batch(
-            tokens=torch.zeros(total, dtype=torch.int64),
-            positions=torch.cat([torch.arange(first, end) for _, first, end in rows]),
-            write_slots=torch.cat(slots),
-            row_starts=tuple(starts),
-            row_lengths=tuple(end for _, _, end in rows),
-            block_tables=tables,
-            logits_at=torch.zeros(0, dtype=torch.int64),
+            tokens=np.zeros(total, np.int32),
+            positions=np.concatenate([np.arange(first, end, dtype=np.int32) for _, first, end in rows]),
+            write_slots=torch.cat(slots).int().numpy(),
+            row_starts=np.array(starts, np.int32),
+            block_tables=tables.int().numpy(),
+            logits_at=np.zeros(0, np.int32),
             page_size=page_size,
         )
         return batch, torch.cat([self.q[s][first:end] for s, first, end in rows]), keys, values

@@ -135,14 +135,13 @@ class Stored:
         case = self.case
         rows = case.rows
         q = np.concatenate([case.queries(i)[row.first : row.end] for i, row in enumerate(rows)]).astype(np.float64)
-        empty = torch.zeros(0, dtype=torch.int64)
+        empty = np.zeros(0, np.int32)
         batch = Batch(
             tokens=empty,
-            positions=empty,
+            positions=np.concatenate([np.arange(row.first, row.end, dtype=np.int32) for row in rows]),
             write_slots=empty,
-            row_starts=tuple(np.cumsum([0, *(row.end - row.first for row in rows)]).tolist()),
-            row_lengths=tuple(row.end for row in rows),
-            block_tables=torch.from_numpy(self.tables.astype(np.int64)),
+            row_starts=np.cumsum([0, *(row.end - row.first for row in rows)], dtype=np.int32),
+            block_tables=self.tables,
             logits_at=empty,
             page_size=self.pages.page_size,
         )

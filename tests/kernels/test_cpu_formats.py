@@ -138,14 +138,12 @@ def write_mixture(path: Path, mixture: str) -> Path:
 
 def logits(model: Model, chunks: list[int]) -> torch.Tensor:
     """Of every position of one sequence, computed in chunks."""
-    store, tokens, done, found = model.new_store(8, 16), torch.arange(sum(chunks)) * 7 % VOCABULARY, 0, []
+    store, tokens, done, found = model.new_store(8, 16), np.arange(sum(chunks), dtype=np.int32) * 7 % VOCABULARY, 0, []
     for count in chunks:
-        at = torch.arange(done, done + count)
+        at = np.arange(done, done + count, dtype=np.int32)
         done += count
-        table = torch.arange(8)[None]
-        found.append(
-            model.forward(Batch(tokens[at], at, at, (0, count), (done,), table, torch.arange(count), 16), store)
-        )
+        starts, table, every = (np.array(x, np.int32) for x in ([0, count], [range(8)], range(count)))
+        found.append(model.forward(Batch(tokens[at], at, at, starts, table, every, 16), store).clone())
     return torch.cat(found)
 
 

@@ -125,10 +125,11 @@ static inline void prepare_row(const float* x, int inputs, Forms forms, const Ro
     for (int i = 0; i < inputs; i += LANES) to_pairs(x + i, row.pairs + i / 2);
 }
 
-// A single row reads weights as fast as memory gives them, if it asks early enough: the processor's own prefetching stops
-// at the end of each block.
+// Few rows read weights as fast as memory gives them, if they ask early enough. Blocks follow each other in memory, so what
+// is fetched behind the end of one is the beginning of the next.
+constexpr int64_t FETCH_AHEAD = 4096;
 PALMETTE_INLINE void prefetch(const uint8_t* at, int64_t bytes) {
-  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + 2048 + line);
+  for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + FETCH_AHEAD + line);
 }
 
 // The quants of a group: byte 4i + b of w[j] is input 4j + b of output i.
@@ -152,46 +153,40 @@ template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) 
 template <int32_t F, int R, int C>
 static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
   vf acc[R][C] = {};
-  constexpr int B = R == 1 ? 1 : C;  // blocks at a time: rows' words are broadcast once for all of them
   const int64_t inputs = int64_t(groups) * GROUP;
   for (int g = 0; g < groups; g++) {
+    vb w[C][8];
+    vf d[C], other[C];  // scales; minima, or scales of the other 16
 #pragma GCC unroll 4
-    for (int from = 0; from < C; from += B) {
-      vb w[B][8];
-      vf d[B], other[B];  // scales; minima, or scales of the other 16
-#pragma GCC unroll 4
-      for (int b = 0; b < B; b++) {
-        const uint8_t* at = blocks + (from + b) * stride + g * group_bytes(F);
-        prefetch(at, group_bytes(F));
-        load_quants<F>(at, w[b]);
-        d[b] = from_half(at + quant_bytes(F));
-        other[b] = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);
-      }
+    for (int c = 0; c < C; c++) {
+      const uint8_t* at = blocks + c * stride + g * group_bytes(F);
+      prefetch(at, group_bytes(F));
+      load_quants<F>(at, w[c]);
+      d[c] = from_half(at + quant_bytes(F));
+      other[c] = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);
+    }
 #pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        const int8_t* q = x.q + r * inputs + g * GROUP;
-        const Group& group = x.group[int64_t(r) * groups + g];
-        vi sum[B];
+    for (int r = 0; r < R; r++) {
+      const int8_t* q = x.q + r * inputs + g * GROUP;
+      const Group& group = x.group[int64_t(r) * groups + g];
+      vi sum[C];
 #pragma GCC unroll 4
-        for (int b = 0; b < B; b++)
-          sum[b] = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
+      for (int c = 0; c < C; c++) sum[c] = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
 #pragma GCC unroll 8
-        for (int j = 0; j < 8; j++) {
+      for (int j = 0; j < 8; j++) {
 #pragma GCC unroll 4
-          for (int b = 0; b < B; b++) {
-            if (F == Q8_16 && j == 4) {
-              acc[r][from + b] = fma(d[b] * splat(group.scale), to_float(sum[b]), acc[r][from + b]);
-              sum[b] = splat(group.offset) - splat(group.first_offset);
-            }
-            sum[b] = dot4(sum[b], w[b][j], q + 4 * j);
+        for (int c = 0; c < C; c++) {
+          if (F == Q8_16 && j == 4) {
+            acc[r][c] = fma(d[c] * splat(group.scale), to_float(sum[c]), acc[r][c]);
+            sum[c] = splat(group.offset) - splat(group.first_offset);
           }
+          sum[c] = dot4(sum[c], w[c][j], q + 4 * j);
         }
+      }
 #pragma GCC unroll 4
-        for (int b = 0; b < B; b++) {
-          vf& to = acc[r][from + b];
-          to = fma((F == Q8_16 ? other[b] : d[b]) * splat(group.scale), to_float(sum[b]), to);
-          if constexpr (has_minimum(F)) to = fma(other[b], splat(group.total), to);
-        }
+      for (int c = 0; c < C; c++) {
+        acc[r][c] = fma((F == Q8_16 ? other[c] : d[c]) * splat(group.scale), to_float(sum[c]), acc[r][c]);
+        if constexpr (has_minimum(F)) acc[r][c] = fma(other[c], splat(group.total), acc[r][c]);
       }
     }
   }
@@ -236,7 +231,7 @@ static void tile_pairs(const uint8_t* blocks, int64_t stride, int groups, const 
 #pragma GCC unroll 4
     for (int c = 0; c < C; c++) {
       const uint8_t* at = blocks + c * stride + i * 64;
-      if (R == 1) __builtin_prefetch(at + 2048);
+      if (R == 1) __builtin_prefetch(at + FETCH_AHEAD);
       w[c] = (__m512bh)_mm512_loadu_si512(at);
     }
 #pragma GCC unroll 16
@@ -292,9 +287,6 @@ static void product(const Part& w, int inputs, int first, int width, const Rows&
   const int64_t stride = groups * group_bytes(w.format);
   const uint8_t* blocks = w.data + first * stride;
   int c = 0;
-  if (count == 1)  // a single row: several blocks at once keep the arithmetic units busy
-    for (; c + 4 <= width; c += 4)
-      tile<1, 4>(w.format, blocks + c * stride, stride, groups, x, out + c * LANES, across);
   if (count >= 12)  // fewer rows wait for memory, which gives one stream of weights faster than two
     for (; c + 2 <= width; c += 2)
       tiles<2>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);

@@ -116,7 +116,7 @@ class Engine {
   // Every sample and score of the plan, over the team.
   void sample(const SamplePlan& plan) {
     const std::function<void(int)> work = [&](int thread) {
-      team_.run(0, plan.samples + plan.scores, [&](int piece) {
+      team_.run(0, thread, plan.samples + plan.scores, [&](int piece) {
         if (piece < plan.samples) samplers_[thread].draw(plan, piece);
         else samplers_[thread].score(plan, piece - plan.samples);
       });
@@ -126,7 +126,7 @@ class Engine {
 
  private:
   template <class F> Rows prepare(int thread, int& phase, int count, const Linear& w, const float* norm_weight, F&& source);
-  template <class F> void each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
+  template <class F> void each_product(int thread, int& phase, const Linear& w, int width, const Rows& x, int count, F&& then);
   template <class E> void layers(const Step& step, int thread, int& phase);
   void run(const Step& step, int thread);
 
@@ -158,7 +158,7 @@ Rows Engine::prepare(int thread, int& phase, int count, const Linear& w, const f
     if (!team_.over(phase)) for (int row = 0; row < count; row++) one(row);
   } else {
     const int pieces = (count + 7) / 8;
-    team_.run(mine, pieces, [&](int piece) {
+    team_.run(mine, thread, pieces, [&](int piece) {
       for (int row = piece * 8; row < std::min(count, piece * 8 + 8); row++) one(row);
     });
   }
@@ -167,10 +167,10 @@ Rows Engine::prepare(int thread, int& phase, int count, const Linear& w, const f
 
 // The product in pieces of `width` blocks × ROW_PIECE rows; then(first block, first row, rows, values[row][width × 16]).
 template <class F>
-void Engine::each_product(int& phase, const Linear& w, int width, const Rows& x, int count, F&& then) {
+void Engine::each_product(int thread, int& phase, const Linear& w, int width, const Rows& x, int count, F&& then) {
   const int blocks = w.blocks;
   const int across = (blocks + width - 1) / width, down = (count + ROW_PIECE - 1) / ROW_PIECE;
-  team_.run(phase++, across * down, [&](int piece) {
+  team_.run(phase++, thread, across * down, [&](int piece) {
     const int first = piece % across * width, row = piece / across * ROW_PIECE;
     const int wide = std::min(width, blocks - first), rows = std::min(ROW_PIECE, count - row);
     alignas(64) thread_local float values[ROW_PIECE * 16 * LANES];
@@ -195,7 +195,7 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
     E* keys = static_cast<E*>(step.keys[index]);
     E* values_out = static_cast<E*>(step.values[index]);
     Rows rows = prepare(thread, phase, tokens, layer.qkv, layer.attention_norm, x_row);
-    each_product(phase, layer.qkv, dim / LANES, rows, tokens, [&](int first, int, int row, int count, float* values) {
+    each_product(thread, phase, layer.qkv, dim / LANES, rows, tokens, [&](int first, int, int row, int count, float* values) {
       const int head = first * LANES / dim;
       for (int r = 0; r < count; r++) {
         const int token = row + r, slot = step.write_slots[token];
@@ -220,12 +220,12 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
       }
     });
     const Layered<E> attended{layer.attention, keys, values_out, q_.data, mixed_.data};
-    team_.run(phase++, attention_.tiles(), [&](int piece) { attention_.attend(attended, thread, piece); });
-    team_.run(phase++, attention_.folds(), [&](int piece) { attention_.fold(attended, piece); });
+    team_.run(phase++, thread, attention_.tiles(), [&](int piece) { attention_.attend(attended, thread, piece); });
+    team_.run(phase++, thread, attention_.folds(), [&](int piece) { attention_.fold(attended, piece); });
     rows = prepare(thread, phase, tokens, layer.out, nullptr, [&](int row) { return mixed_.data + int64_t(row) * wide; });
-    each_product(phase, layer.out, 2, rows, tokens, add_to_x);
+    each_product(thread, phase, layer.out, 2, rows, tokens, add_to_x);
     rows = prepare(thread, phase, tokens, layer.gate_up, layer.mlp_norm, x_row);
-    each_product(phase, layer.gate_up, 4, rows, tokens, [&](int first, int, int row, int count, const float* values) {
+    each_product(thread, phase, layer.gate_up, 4, rows, tokens, [&](int first, int, int row, int count, const float* values) {
       for (int r = 0; r < count; r++)
         for (int half = 0; half < 2; half++) {
           const vf gate = load<vf>(values + (r * 4 + half) * LANES), up = load<vf>(values + (r * 4 + 2 + half) * LANES);
@@ -234,18 +234,18 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
         }
     });
     rows = prepare(thread, phase, tokens, layer.down, nullptr, [&](int row) { return mid_.data + int64_t(row) * m_.inner; });
-    each_product(phase, layer.down, 2, rows, tokens, add_to_x);
+    each_product(thread, phase, layer.down, 2, rows, tokens, add_to_x);
   }
 }
 
 void Engine::run(const Step& step, int thread) {
   int phase = 0;
-  team_.run(phase++, step.tokens, [&](int row) { embed(m_.embedding, step.ids[row], x_.data + int64_t(row) * m_.hidden); });
+  team_.run(phase++, thread, step.tokens, [&](int row) { embed(m_.embedding, step.ids[row], x_.data + int64_t(row) * m_.hidden); });
   with_element(m_.kv, [&](auto e) { layers<decltype(e)>(step, thread, phase); });
   if (step.logits == 0) return;
   const Rows rows = prepare(thread, phase, step.logits, m_.head, m_.final_norm,
                             [&](int row) { return x_.data + int64_t(step.logits_at[row]) * m_.hidden; });
-  each_product(phase, m_.head, 8, rows, step.logits, [&](int first, int width, int row, int count, const float* values) {
+  each_product(thread, phase, m_.head, 8, rows, step.logits, [&](int first, int width, int row, int count, const float* values) {
     for (int r = 0; r < count; r++) {
       const int from = first * LANES, most = std::min(width * LANES, m_.vocabulary - from);
       if (most > 0) std::memcpy(step.out + int64_t(row + r) * m_.vocabulary + from, values + r * width * LANES, sizeof(float) * most);
@@ -271,8 +271,8 @@ template <class E> static void attention(const AttentionCall& call, int threads)
   const Layered<E> layer{call.kind, static_cast<const E*>(call.keys), static_cast<const E*>(call.values), call.q, call.out};
   Team team(threads);
   team.start(2, [&](int thread) {
-    team.run(0, work.tiles(), [&](int piece) { work.attend(layer, thread, piece); });
-    team.run(1, work.folds(), [&](int piece) { work.fold(layer, piece); });
+    team.run(0, thread, work.tiles(), [&](int piece) { work.attend(layer, thread, piece); });
+    team.run(1, thread, work.folds(), [&](int piece) { work.fold(layer, piece); });
   });
 }
 

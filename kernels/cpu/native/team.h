@@ -1,6 +1,7 @@
-// Threads that go through the phases of a step together. A phase is a number of independent pieces; whoever is free
-// takes the next one, so a thread that the system holds back delays only the piece it has in hand. Which thread computes
-// a piece never changes its bits.
+// Threads that go through the phases of a step together. A phase is a number of independent pieces. Each thread has a run
+// of neighbouring ones to itself, whose weights it then reads as one stream; whoever has done with his own takes over from
+// the others, so a thread that the system holds back delays only the piece it has in hand. Which thread computes a piece
+// never changes its bits.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -9,6 +10,10 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+#if defined(__linux__)
+#include <pthread.h>
+#include <sched.h>
+#endif
 
 namespace palmette {
 
@@ -40,10 +45,11 @@ class Team {
   void start(int phases, const std::function<void(int)>& work) {
     if (phases > capacity_) {
       counters_.reset(new Phase[phases]);
+      shares_.reset(new Share[size_t(phases) * size_]);
       capacity_ = phases;
     }
+    for (int i = 0; i < phases * size_; i++) shares_[i].taken.store(0, std::memory_order_relaxed);
     for (int i = 0; i < phases; i++) {
-      counters_[i].next.store(0, std::memory_order_relaxed);
       counters_[i].done.store(0, std::memory_order_relaxed);
       counters_[i].over.store(false, std::memory_order_relaxed);
     }
@@ -68,20 +74,27 @@ class Team {
   bool over(int index) const { return counters_[index].over.load(std::memory_order_relaxed); }
 
   // Phase `index` of the step: piece(i) for all i < pieces, over the threads that get here; returns when all are done.
-  template <class F> void run(int index, int pieces, F&& piece) {
+  template <class F> void run(int index, int thread, int pieces, F&& piece) {
     Phase& phase = counters_[index];
-    int mine;
-    while ((mine = phase.next.fetch_add(1, std::memory_order_relaxed)) < pieces) {
-      piece(mine);
-      phase.done.fetch_add(1, std::memory_order_release);
+    for (int i = 0; i < size_; i++) {
+      const int owner = (thread + i) % size_, first = share_of(owner, pieces), count = share_of(owner + 1, pieces) - first;
+      std::atomic<int>& taken = shares_[index * size_ + owner].taken;
+      int done = 0;
+      for (int mine; (mine = taken.fetch_add(1, std::memory_order_relaxed)) < count; done++) piece(first + mine);
+      if (done > 0) phase.done.fetch_add(done, std::memory_order_release);
     }
     phase.over.store(true, std::memory_order_relaxed);
     wait([&] { return phase.done.load(std::memory_order_acquire) >= pieces; });
   }
 
  private:
+  // A thread's pieces are those from its share on to the next thread's.
+  int share_of(int thread, int pieces) const { return int(int64_t(pieces) * thread / size_); }
+
+  struct alignas(64) Share {
+    std::atomic<int> taken{0};
+  };
   struct alignas(64) Phase {
-    std::atomic<int> next{0};
     std::atomic<int> done{0};
     std::atomic<bool> over{false};
   };
@@ -96,7 +109,17 @@ class Team {
     }
   }
 
+  // A member that wakes must not push its caller off the core that both may share: work that is not there yet waits, the
+  // caller's doesn't. Refused where the system forbids it, with no harm.
+  static void give_way() {
+#if defined(__linux__)
+    sched_param none{};
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+#endif
+  }
+
   void serve(int thread) {
+    give_way();
     uint64_t seen = 0;
     for (;;) {
       for (int spins = 0; generation_.load(std::memory_order_acquire) == seen && spins < IDLE_SPINS; spins++) relax();
@@ -120,6 +143,7 @@ class Team {
   const int size_;
   std::vector<std::thread> members_;
   std::unique_ptr<Phase[]> counters_;
+  std::unique_ptr<Share[]> shares_;  // [phase][thread]
   int capacity_ = 0;
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<uint64_t> generation_{0};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,13 +39,12 @@ class Requests:
             self.done[sequence] += count
             starts.append(len(tokens))
         batch = Batch(
-            tokens=torch.tensor(tokens),
-            positions=torch.cat(positions),
-            write_slots=torch.cat(slots),
-            row_starts=tuple(starts),
-            row_lengths=tuple(self.done[sequence] for sequence, _ in rows),
-            block_tables=self.tables[[sequence for sequence, _ in rows]],
-            logits_at=torch.arange(len(tokens)),
+            tokens=np.array(tokens, np.int32),
+            positions=torch.cat(positions).int().numpy(),
+            write_slots=torch.cat(slots).int().numpy(),
+            row_starts=np.array(starts, np.int32),
+            block_tables=self.tables[[sequence for sequence, _ in rows]].int().numpy(),
+            logits_at=np.arange(len(tokens), dtype=np.int32),
             page_size=self.page_size,
         )
         logits = self.model.forward(batch, self.store)
