@@ -84,7 +84,7 @@ class Admission:
     def _take_pages(self, sequence: Sequence, running: Collection[Sequence], batch: StepBatch) -> bool:
         """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
         cache, page_size = self._cache, self._page_size
-        lease = cache.match(sequence.key(sequence.matchable), sequence.namespace)
+        lease = cache.match(sequence.key(sequence.matchable), sequence.namespace, priority=sequence.priority)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
         if lease.tail is not None and self.room(running) < needed:

@@ -15,9 +15,11 @@ from typing import Any
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
+from palmette.radix_cache.hints import Hint as Future
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, NeverFits, PalmetteError
+from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.replies import (
     Counters,
     EngineReady,
@@ -136,6 +138,8 @@ class EngineCore:
                 self._enqueue(request.id, self._intake.score(request))
             case Abort():
                 self._abort(request.id)
+            case Hint():
+                self._hint(request)
             case FlushCache():
                 self._replies.append(Flushed(request.id, self._cache.clear()))
                 self._queue.rebuild([*self._queue])
@@ -145,6 +149,25 @@ class EngineCore:
                 if not request.drain:
                     for request_id in list(self._open):
                         self._abort(request_id)
+
+    def _hint(self, hint: Hint) -> None:
+        """What is known of a cached path's future goes to the cache; nothing is answered."""
+        now, cache = self._clock(), self._cache
+        if hint.next_use_seconds is not None or hint.last_use or hint.tool_wait_seconds is not None:
+            next_use, wait = hint.next_use_seconds, hint.tool_wait_seconds
+            future = Future(
+                next_use=None if next_use is None else now + next_use,
+                last_use=hint.last_use,
+                waits_until=None if wait is None else now + wait,
+            )
+            cache.hint(hint.tokens, hint.namespace, future, priority=hint.priority)
+        elif hint.priority is not None:
+            cache.hint(hint.tokens, hint.namespace, priority=hint.priority)
+        if hint.pin_seconds is not None:
+            if hint.pin_seconds > 0:
+                cache.pin(hint.tokens, hint.namespace, hint.pin_seconds)
+            else:
+                cache.unpin(hint.tokens, hint.namespace)
 
     def _enqueue(self, request_id: str, sequences: list[Sequence]) -> None:
         if request_id in self._open:

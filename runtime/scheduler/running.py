@@ -32,6 +32,7 @@ class RunningSet:
         self._sequences: list[Sequence] = []
         self._free_slots = list(range(slots - 1, -1, -1))
         self.table_writes: list[tuple[int, int, PageId]] = []
+        self.departures = 0
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -90,6 +91,7 @@ class RunningSet:
         """Out of the set; what it holds in the cache is not given back."""
         slot = sequence.slot
         assert slot is not None
+        self.departures += 1
         self._sequences.remove(sequence)
         self._free_slots.append(slot)
         self.table_writes[:] = [write for write in self.table_writes if write[0] != slot]

@@ -9,6 +9,7 @@ from hash_worker import Handle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.replies import (
     Flushed,
     Generated,
@@ -299,3 +300,19 @@ def test_the_engine_lives_in_the_time_of_its_clock() -> None:
     harness.run(*[generate(name, [index, 2, 3], max_tokens=3, ignore_eos=True) for index, name in enumerate("ab", 5)])
     usages = [harness.replies[name][-1].finish.usage for name in "ab"]  # type: ignore[union-attr]
     assert [(u.queue_seconds, u.first_token_seconds, u.total_seconds) for u in usages] == [(0, 1, 3), (3, 4, 6)]
+
+
+def test_hints_reach_the_cache_and_change_no_answer() -> None:
+    harness = HashHarness(pages=40)
+    prompt = [1 + i % 20 for i in range(12)]
+    harness.run(generate("a", prompt, max_tokens=1))
+    tokens = pack(prompt)
+    harness.run(Hint(id="h", tokens=tokens, pin_seconds=60, priority=3, tool_wait_seconds=5))
+    assert harness.cache.pinned_pages == 3
+    nodes = harness.cache.tree.nodes()
+    assert {node.priority for node in nodes if node.parent is not None} == {3}
+    harness.run(Hint(id="h", tokens=tokens, pin_seconds=0, last_use=True), Hint(id="h", tokens=b"", pin_seconds=1))
+    assert harness.cache.pinned_pages == 0
+    assert "h" not in harness.replies
+    harness.run(generate("b", prompt, max_tokens=3))
+    assert harness.answer("b") == alone(generate("b", prompt, max_tokens=3))
