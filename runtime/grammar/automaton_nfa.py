@@ -76,6 +76,7 @@ class Nfa:
             if len(edges) == 1:
                 targets = self.closure(edges[0][1])
                 return dict.fromkeys(edges[0][0], targets) if targets else {}
+        self._budget.spend(len(states))
         found: dict[int, list[frozenset[int]]] = {}
         for state in states:
             for classes, target in self.edges[state]:

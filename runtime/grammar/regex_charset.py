@@ -118,9 +118,13 @@ def _case_tables() -> tuple[dict[int, int], dict[int, list[int]], dict[int, list
     for code, base in lower.items():
         uppers.setdefault(base, []).append(code)
     same: dict[str, list[int]] = {}
-    for code in map(ord, re.findall(r"\w|\u0345", text)):
-        if code not in lower and (capital := chr(code).upper()) != chr(code):
-            same.setdefault(capital, []).append(code)
+    for start in range(0, LAST + 1, 256):
+        part = text[start : start + 256]
+        if part.upper() == part:
+            continue
+        for code, character in enumerate(part, start):
+            if code not in lower and (capital := character.upper()) != character:
+                same.setdefault(capital, []).append(code)
     relatives = {code: codes for codes in same.values() if len(codes) > 1 for code in codes}
     return lower, relatives, uppers
 

@@ -279,7 +279,8 @@ class _Parser:
                 raise self.unsupported("a back-reference", position)
             self.at = octal.end()
             return self.chars(single(chr(int(octal[0], 8))), flags)
-        return self.chars(self.escaped(character, flags, position), flags)
+        chars = self.escaped(character, flags, position)
+        return self.chars(chars, Flags() if _is_class(self.pattern, position) else flags)
 
     def escaped(self, character: str, flags: Flags, position: int) -> CharSet:
         """What an escape stands for, inside or outside a set."""
@@ -323,6 +324,7 @@ class _Parser:
     def set(self, flags: Flags, position: int) -> Node:
         negated = self.take("^")
         parts: list[tuple[int, int]] = []
+        classes: list[tuple[int, int]] = []  # the case of a character never matters to them
         unclosed = "A set that isn't closed"
         first = True
         while True:
@@ -334,15 +336,15 @@ class _Parser:
             first = False
             low = self.member(flags, unclosed)
             if not self.peek("-") or self.pattern[self.at + 1 : self.at + 2] in ("]", ""):
-                parts += low
+                (classes if _is_class(self.pattern, at) else parts).extend(low)
                 continue
             self.at += 1
             high = self.member(flags, unclosed)
             if not (_one(low) and _one(high)) or high[0][0] < low[0][0]:
                 raise self.wrong(f"The bad range {self.pattern[at : self.at]!r}", at)
             parts.append((low[0][0], high[0][0]))
-        chars = self.chars(charset(parts), flags)
-        return self.chars(complement(chars.chars), Flags()) if negated else chars
+        chars = charset([*self.chars(charset(parts), flags).chars, *classes])
+        return self.chars(complement(chars) if negated else chars, Flags())
 
     def member(self, flags: Flags, unclosed: str) -> tuple[tuple[int, int], ...]:
         """One member of a set as ranges; a surrogate is kept, as an end of a range."""
@@ -362,6 +364,10 @@ class _Parser:
             self.at = octal.end()
             return ((int(octal[0], 8),) * 2,)
         return self.escaped(character, flags, position)
+
+
+def _is_class(pattern: str, position: int) -> bool:
+    return pattern[position] == "\\" and pattern[position + 1 : position + 2] in set("dDwWsS")
 
 
 def _one(part: tuple[tuple[int, int], ...]) -> bool:

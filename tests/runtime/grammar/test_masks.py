@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from grammar_patterns import WORDS, regular, texts
+from hypothesis import given, settings
+
+from palmette.runtime.grammar.automaton import automaton
+from palmette.runtime.grammar.compile import Compiler, GrammarSource
+from palmette.runtime.grammar.masks import Masks, fill_masks
+from palmette.runtime.grammar.protocol import Limits, mask_words
+from palmette.runtime.grammar.regex_parser import parse
+from palmette.runtime.vocabulary import Vocabulary
+
+MASKS = Masks(WORDS.vocabulary)
+
+
+def tokens_of(mask: np.ndarray) -> set[int]:
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+@settings(max_examples=150)
+@given(regular, texts)
+def test_a_mask_is_what_brute_force_finds(pattern: str, text: str) -> None:
+    built = automaton(parse(pattern), Limits())
+    data = text.encode()
+    at = built.start
+    for stop in range(len(data) + 1):
+        expected = {token for token, piece in enumerate(WORDS.vocabulary.pieces) if piece and built.walk(at, piece)}
+        if built.final(at):
+            expected.add(WORDS.end)
+        assert tokens_of(MASKS.of(built, at)) == expected
+        after = built.walk(at, data[stop : stop + 1])
+        if after is None:
+            break
+        at = after
+
+
+def test_masks_are_computed_once_and_bounded() -> None:
+    masks = Masks(WORDS.vocabulary, cached_bytes=3 * 4 * mask_words(WORDS.vocabulary.size))
+    built = automaton(parse("abcdef"), Limits())
+    states = [built.start]
+    for byte in b"abcd":
+        after = built.walk(states[-1], bytes([byte]))
+        assert after is not None
+        states.append(after)
+    first = masks.of(built, states[0])
+    assert masks.of(built, states[0]) is first
+    assert masks.computed == 1
+    for state in states[1:3]:
+        masks.of(built, state)
+    masks.of(built, states[0])  # used again, so the next two push out the other two
+    masks.of(built, states[3])
+    masks.of(built, states[4])
+    assert masks.computed == 5
+    assert masks.of(built, states[0]) is first
+    masks.of(built, states[1])
+    assert masks.computed == 6
+    with pytest.raises(ValueError, match="read-only"):
+        first[0] = 1
+
+
+def test_a_batch_is_filled_in_one_call() -> None:
+    compiler = Compiler(WORDS)
+    matchers = [
+        compiler.compile(GrammarSource(kind="regex", text=text)).matcher() for text in ("a+", "[0-9]{2}", "é", "b?")
+    ]
+    words = mask_words(WORDS.vocabulary.size)
+    together = np.full((4, words + 3), 0xFFFFFFFF, np.uint32)  # logits of more ids than the vocabulary has
+    fill_masks(matchers, together)
+    for row, matcher in zip(together, matchers, strict=True):
+        alone = np.zeros(words, np.uint32)
+        matcher.fill_mask(alone)
+        assert (row[:words] == alone).all()
+        assert not row[words:].any()
+
+
+def test_a_large_vocabulary_of_any_bytes() -> None:
+    chance = random.Random(0)
+    pieces = [bytes(chance.choices(b"ab \xc3\xa9", k=chance.randint(0, 9))) for _ in range(3000)]
+    vocabulary = Vocabulary(tuple(pieces), {}, ())
+    built = automaton(parse("(?s)(a|é)(.*b)? *"), Limits())
+    expected = {t for t, piece in enumerate(pieces) if piece and built.walk(built.start, piece)}
+    assert tokens_of(Masks(vocabulary).of(built, built.start)) == expected
+    assert len(expected) > 100
