@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from hypothesis import strategies as st
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.invariants import check_invariants
-from palmette.runtime.config import EngineConfig
+from palmette.runtime.config import EngineConfig, Policy
 from palmette.runtime.messages.replies import EngineReady, Failed, Generated, Reply, Scored
 from palmette.runtime.messages.requests import Abort, Generate, Request, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack, unpack
 from palmette.runtime.plan import Worker
+from palmette.runtime.scheduler.chunking import StepTime
 from palmette.runtime.scheduler.core import EngineCore
 from palmette.runtime.vocabulary import Vocabulary
 
@@ -37,6 +38,7 @@ class Harness:
         page_size: int = 4,
         context: int = 128,
         clock: Callable[[], float] = time.monotonic,
+        step_time: StepTime | None = None,
         **options: Any,
     ) -> None:
         options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
@@ -47,7 +49,9 @@ class Harness:
             model="test", context_length=context, kv_tokens=pages * page_size, page_size=page_size, threads=1,
             dtype="test", kernels="test", load_seconds=0.0,
         )  # fmt: skip
-        self.core = EngineCore(self.config, self.worker, self.cache, vocabulary, ready, clock=clock)
+        self.core = EngineCore(
+            self.config, self.worker, self.cache, vocabulary, ready, clock=clock, step_time=step_time
+        )
         self.replies: dict[str, list[Reply]] = defaultdict(list)
 
     def step(self) -> None:
@@ -93,8 +97,11 @@ class Harness:
         )  # fmt: skip
 
 
+SCHEDULING = ("namespace", "prompt_logprobs_from", "priority", "tenant", "ttft_target", "tpot_target", "deadline")
+
+
 def generate(name: str, prompt: list[int], **options: Any) -> Generate:
-    extra = {key: options.pop(key) for key in ("namespace", "prompt_logprobs_from", "priority") if key in options}
+    extra = {key: options.pop(key) for key in SCHEDULING if key in options}
     return Generate(id=name, prompt=pack(prompt), params=SamplingParams(**{"seed": 1, **options}), **extra)
 
 
@@ -133,6 +140,8 @@ def workloads(draw: st.DrawFn, size: int, stops: Sequence[tuple[str, ...]], page
                 logprobs=draw(st.booleans()),
                 prompt_logprobs_from=draw(st.sampled_from([None, 0, 3])),
                 namespace=draw(st.sampled_from(["", "", "n"])),
+                tenant=draw(st.sampled_from(["a", "b"])),
+                ttft_target=draw(st.sampled_from([None, 1e-6, 10.0])),
             )
         )  # fmt: skip
     longest = 42
@@ -142,7 +151,8 @@ def workloads(draw: st.DrawFn, size: int, stops: Sequence[tuple[str, ...]], page
         "context": 64,
         "step_tokens": draw(st.integers(1, 24)),
         "max_running": draw(st.integers(1, 6)),
-        "policy": draw(st.sampled_from(["longest_prefix", "first_come"])),
+        "policy": draw(st.sampled_from(get_args(Policy))),
+        "aging_beta": draw(st.sampled_from([0, 10, 16384])),
     }
     return options, requests, [draw(st.integers(0, 3)) for _ in requests]
 

@@ -27,7 +27,9 @@ class HashHarness(Harness):
 
 def alone(request: Request) -> Any:
     """The reference: one request at a time in a big pool without a cache, all of its prompt in one chunk."""
-    harness = HashHarness(pages=200, page_size=1, prefix_cache=False, step_tokens=1000)
+    harness = HashHarness(
+        pages=600, page_size=1, context=400, prefix_cache=False, step_tokens=1000, check_invariants=False
+    )
     harness.run(request)
     assert not isinstance(request, Shutdown)
     return harness.answer(request.id)

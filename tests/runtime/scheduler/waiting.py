@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from palmette.runtime.config import Policy
+from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.scheduler.aging import Aging
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
-from palmette.runtime.scheduler.sequence import Sequence
+from palmette.runtime.scheduler.sequence import Generation, Sequence
+from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import Targets
+from palmette.runtime.vocabulary import Vocabulary
 
 
 def sequence(
@@ -29,6 +32,12 @@ def sequence(
         str(order), packed, len(packed) // 4, namespace, order=order, arrival=arrival, priority=priority,
         retractions=retractions, moment=moment, tenant=tenant, targets=targets,
     )  # fmt: skip
+
+
+def generating(each: Sequence, max_tokens: int, outputs: int = 0) -> Sequence:
+    stops = StopChecker(Vocabulary((b"a",), {}, ()), strings=(), token_ids=(), min_tokens=0)
+    each.generation = Generation(SamplingParams(), 1, 0, max_tokens, stops, (), None, outputs)
+    return each
 
 
 class Waiting:
