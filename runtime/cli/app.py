@@ -22,6 +22,7 @@ from palmette.runtime.cli.errors import INTERRUPTED, guarded, report, settings
 from palmette.runtime.cli.models import commands as models
 from palmette.runtime.cli.models import fetch_model
 from palmette.runtime.cli.roofline import roofline
+from palmette.runtime.cli.simulate import simulate
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InvalidRequest, PalmetteError
 from palmette.runtime.flags import engine_options
@@ -196,7 +197,7 @@ def chat(
         converse(conversation, params, system)
 
 
-for measuring in (bench, doctor, roofline):
+for measuring in (bench, doctor, roofline, simulate):
     app.command()(measuring)
 
 

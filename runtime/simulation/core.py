@@ -15,6 +15,7 @@ from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.plan import StepResult
 from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.batch import StepBatch
+from palmette.runtime.scheduler.chunking import step_load
 from palmette.runtime.scheduler.core import EngineCore
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.simulation.worker import SimulatedWorker, VirtualTime, result
@@ -47,7 +48,7 @@ class SimulatedCore(EngineCore):
         self._simulated = worker
         self._time = time
         self._decoded_only = False  # the last step decoded, and neither prefilled nor admitted
-        self._departures = 0  # before the last step's commit
+        self._ran = 0  # sequences in the running set before the last step's commit
 
     @property
     def waiting(self) -> int:
@@ -60,24 +61,16 @@ class SimulatedCore(EngineCore):
     def _execute(self, batch: StepBatch) -> StepResult:
         """As EngineCore does it, but the load is summed up from the rows: no arrays are made."""
         self._steps += 1
-        tokens: list[int] = []
-        pairs = context = computed = scored = 0
-        decoded_only = True
+        tokens = []
         for row in batch.rows:
-            start, new = row.start, row.end - row.start
-            computed += new
-            context += start
-            pairs += new * start + new * (new + 1) // 2
-            decoded_only = decoded_only and new == 1 and row.sequence.decoding
-            scored += len(row.scored)
-            if row.samples:
-                generation = row.sequence.generation
-                assert generation is not None
+            generation = row.sequence.generation
+            if generation is not None and row.samples:
                 tokens.append(self._simulated.script(generation.seed, generation.output_index))
-        self._decoded_only = decoded_only
-        self._departures = self._running.departures
-        self._simulated.take(StepLoad(len(batch.rows), computed, pairs, context, len(tokens)))
-        return result(tokens, scored)
+        load = step_load(batch.rows)
+        self._decoded_only = load.tokens == load.rows and all(row.sequence.decoding for row in batch.rows)
+        self._ran = len(self._running)
+        self._simulated.take(load)
+        return result(tokens, load.logits - len(tokens))
 
     def leap(self, until: float) -> int:
         """Takes many steps at once, where all that they do is to decode: no arrival before `until`, no prefill, nobody
@@ -88,7 +81,7 @@ class SimulatedCore(EngineCore):
         if not self._decoded_only or not self._running:
             return 0
         if self._queue:
-            if self._running.departures != self._departures:
+            if len(self._running) < self._ran:
                 return 0  # the next step may admit
             until = min(until, self._time.now + LONGEST_LEAP)
         rows = list(self._running)

@@ -14,7 +14,7 @@ from itertools import count
 import msgspec
 
 from palmette.radix_cache.cache import RadixCache
-from palmette.radix_cache.eviction import EvictionPolicy
+from palmette.radix_cache.eviction import EvictionPolicy, eviction_policy
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.replies import Failed, Generated, Reply, Usage
@@ -83,7 +83,7 @@ class Simulation:
         self._open: dict[str, tuple[int, float, float]] = {}  # number, arrival, when it was submitted
         self.worker = SimulatedWorker(model, self.time, lambda seed, index: self._outputs[seed][index])
         self.core = SimulatedCore(
-            config, self.worker, self.cache, vocabulary=vocabulary, context=context, time=self.time
+            config, self.worker, self.cache, vocabulary=vocabulary, context=context, time=self.time, step_time=model
         )
         self._coming: list[tuple[float, int, Callable[[], Call]]] = []
         self._numbers = count()
@@ -185,13 +185,12 @@ def replay(
     model: StepTimeModel,
     *,
     pool_tokens: int,
-    eviction: EvictionPolicy | None = None,
-    eviction_name: str = "lru",
+    eviction: str = "lru",
     speed: float = 1.0,
     leaps: bool = True,
     progress: Progress = lambda done: None,
 ) -> Outcome:
-    """The whole trace, arrivals `speed` times as fast. Raises InvalidRequest where no request could ever fit."""
+    """The whole trace, arrivals `speed` times as fast. Raises InvalidRequest for a cache without a page."""
     pages = pool_tokens // config.page_size
     longest = max(request.prompt_tokens + request.output_tokens for request in trace.requests)
     if pages < 1:
@@ -200,7 +199,13 @@ def replay(
             hint="Give a larger --cache or a smaller --page-size.", param="cache",
         )  # fmt: skip
     simulation = Simulation(
-        config, model, pages=pages, vocabulary=trace.vocabulary, context=longest + 1, eviction=eviction, leaps=leaps
+        config,
+        model,
+        pages=pages,
+        vocabulary=trace.vocabulary,
+        context=longest + 1,
+        leaps=leaps,
+        eviction=eviction_policy(eviction),
     )
     served: list[Served] = []
 
@@ -222,7 +227,7 @@ def replay(
     simulation.run(ended)
     return Outcome(
         policy=config.policy,
-        eviction=eviction_name,
+        eviction=eviction,
         pool_tokens=pages * config.page_size,
         served=tuple(served),
         duration=simulation.time.now,

@@ -19,7 +19,9 @@ from palmette.runtime.simulation.run import Outcome, replay
 from palmette.runtime.simulation.traces import Trace, TraceRequest
 from palmette.runtime.step_time import StepTimeModel
 
-STEPS = StepTimeModel(model_shape(PRESETS["llama-3.1-8b"]), DEVICES["h100"])
+
+def steps() -> StepTimeModel:
+    return StepTimeModel(model_shape(PRESETS["llama-3.1-8b"]), DEVICES["h100"])
 
 
 def chats(count: int, *, seconds: float, seed: int = 0, block: int = 64) -> Trace:
@@ -43,7 +45,7 @@ def chats(count: int, *, seconds: float, seed: int = 0, block: int = 64) -> Trac
 
 def replayed(trace: Trace, pool: int = 40_000, *, leaps: bool = True, **options: object) -> Outcome:
     config = EngineConfig(**{"page_size": 64, "max_running": 32, "step_tokens": 1024, **options})
-    return replay(trace, config, STEPS, pool_tokens=pool, leaps=leaps)
+    return replay(trace, config, steps(), pool_tokens=pool, leaps=leaps)
 
 
 @pytest.mark.parametrize("seconds", [60.0, 4.0, 0.5])
@@ -77,7 +79,16 @@ def test_the_steps_without_arrays_are_those_with_them(monkeypatch: pytest.Monkey
     trace = chats(40, seconds=2.0)
     short_cut = replayed(trace, pool=6000, leaps=False)
     monkeypatch.setattr(SimulatedCore, "_execute", EngineCore._execute)
-    assert replayed(trace, pool=6000, leaps=False) == short_cut
+    whole = replayed(trace, pool=6000, leaps=False)
+    assert (whole.steps, whole.retractions) == (short_cut.steps, short_cut.retractions)
+    for one, other in zip(whole.served, short_cut.served, strict=True):
+        assert (one.name, one.cached_tokens, one.reusable_tokens) == (
+            other.name,
+            other.cached_tokens,
+            other.reusable_tokens,
+        )
+        assert one.first_token == pytest.approx(other.first_token, rel=1e-9)
+        assert one.finished == pytest.approx(other.finished, rel=1e-9)
 
 
 def test_one_request_takes_what_its_steps_take() -> None:
@@ -85,8 +96,9 @@ def test_one_request_takes_what_its_steps_take() -> None:
     trace = Trace(name="one", form="azure", block_tokens=1, requests=(request,), distinct_blocks=0)
     outcome = replayed(trace)
     (served,) = outcome.served
-    prefill = STEPS.seconds(StepLoad().plus(1024, 0, logits=0)) + STEPS.seconds(StepLoad().plus(476, 1024))
-    decode = sum(STEPS.seconds(StepLoad().plus(1, 1500 + index)) for index in range(39))
+    seconds = steps().seconds
+    prefill = seconds(StepLoad().plus(1024, 0, logits=0)) + seconds(StepLoad().plus(476, 1024))
+    decode = sum(seconds(StepLoad().plus(1, 1500 + index)) for index in range(39))
     assert served.first_token == pytest.approx(prefill, rel=1e-6)
     assert served.finished == pytest.approx(prefill + decode, rel=1e-6)
     assert served.per_token == pytest.approx(decode / 39, rel=1e-6)
