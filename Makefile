@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check peers sanitize bench clean
+.PHONY: help setup demo test test-slow check peers sanitize soak bench clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ peers: $(READY)  ## token ids and greedy continuations against llama.cpp (compil
 
 sanitize: $(READY)  ## the native kernels' tests under the address and undefined-behaviour sanitizers
 	$(BIN)/python -m tests.sanitize
+
+soak: $(READY)  ## ten million random operations on the radix cache (about 5 minutes); ARGS="--seed 2"
+	PYTHONPATH=.src $(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
 	$(BIN)/python -m benchmarks.run $(ARGS)

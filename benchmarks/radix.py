@@ -45,7 +45,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Costs:
-    """Medians in microseconds but for `evict`, the mean of a node; `node_bytes` beyond token and page ids."""
+    """Medians in microseconds but for `evict`, the mean of a node; `node_bytes` beyond token ids and page ids."""
 
     shape: Shape
     nodes: int
@@ -105,15 +105,15 @@ def measure(shape: Shape) -> Costs:
     gc.collect()
     grown = resident() - before - sum(map(len, deepest)) - TOKEN_BYTES * len(deepest)
     nodes, tokens = cache.tree.node_count, sum(count(node.key) for node in cache.tree.nodes())
-    node_bytes = (grown - TOKEN_BYTES * (tokens + cache.cached_pages)) / nodes
+    node_bytes = (grown - TOKEN_BYTES * tokens) / nodes  # the free list has shrunk by as much as the nodes' pages grew
     forest.random.shuffle(deepest)
     exact = [key[: KEY_TOKENS * TOKEN_BYTES] for key in deepest]
     match, table, release = time_match(cache, exact)
     insert = time_insert(cache, [branch(forest, key) for key in exact])
     insert_new = time_insert(cache, [forest.tokens(KEY_TOKENS * TOKEN_BYTES) for _ in range(SAMPLES)])
     ids = [random.Random(i).choices(range(50_000), k=KEY_TOKENS) for i in range(20)]
-    packing = statistics.median(timed(lambda ids=ids: pack(ids)) for ids in ids)
-    evict = time_evict(cache)
+    packing = micro([timed(lambda ids=ids: pack(ids)) for ids in ids])
+    evict = time_evict(cache, shape.leaves)
     return Costs(shape, nodes, tokens, match, table, release, insert, insert_new, evict, packing, node_bytes)
 
 
@@ -151,15 +151,15 @@ def time_insert(cache: RadixCache, keys: Sequence[bytes]) -> float:
     return micro(insert)
 
 
-def time_evict(cache: RadixCache) -> float:
-    """Microseconds a node that goes, over a third of the tree, in allocations of 64 tokens' pages."""
+def time_evict(cache: RadixCache, leaves: int) -> float:
+    """Microseconds a node that goes, over a quarter of `leaves`, in allocations of a step's 512 tokens."""
     cache.allocate(cache.free_count)
     nodes = cache.tree.node_count
-    step, spent = max(1, 64 // cache.page_size), 0.0
-    while cache.tree.node_count > nodes * 2 // 3:
-        start = time.process_time()
+    step, kept = 512 // cache.page_size, nodes - leaves // 4
+    start = time.process_time()
+    while cache.tree.node_count > kept:
         cache.allocate(step)
-        spent += time.process_time() - start
+    spent = time.process_time() - start
     return 1e6 * spent / (nodes - cache.tree.node_count)
 
 

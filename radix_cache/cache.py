@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from palmette.radix_cache import scores
 from palmette.radix_cache.events import PageEvents
@@ -55,7 +56,7 @@ class RadixCache:
         self.enabled = enabled
         self.pool = PagePool(pages)
         self.pins = Pins(int(pinned_share * pages))
-        self.tree = RadixTree(page_size, EvictionOrder(eviction or LRU()), clock, self.pins)
+        self.tree = RadixTree(page_size, EvictionOrder(eviction or LRU(), clock), clock, self.pins)
         self.leases: set[Lease] = set()
         self.evicted_pages = 0
 
@@ -143,9 +144,13 @@ class RadixCache:
                 evictable=self.tree.evictable,
                 total=self.pages - self.quarantined_pages,
             )
-        if short > 0:
-            self.evicted_pages += self._give_up(short)
-        return self.pool.take(n)
+        if short <= 0:
+            return self.pool.take(n)
+        self.evicted_pages += short
+        if self.quarantined_pages:  # the pool keeps out what must not come back
+            self._give_up(short)
+            return self.pool.take(n)
+        return self.pool.take(n - short) + cast("list[PageId]", self.tree.evict(short).tolist())
 
     def free(self, pages: Iterable[PageId]) -> None:
         """Private pages back to the pool."""
@@ -320,8 +325,8 @@ class RadixCache:
 
     def keep_scores(self, key: bytes, namespace: str, start: int, logprobs: Sequence[float]) -> None:
         """Keeps the log-probabilities of `key`'s tokens from position `start` on, as far as those are cached."""
-        at, total = 0, len(logprobs)
-        for node, first, end in self._parts(key[: (start + total) * TOKEN_BYTES], namespace, start):
+        at = 0
+        for node, first, end in self._parts(key, namespace, start):
             scores.keep(node, first, logprobs[at : at + end - first])
             at += end - first
 

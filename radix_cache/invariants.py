@@ -88,6 +88,8 @@ def _shape(cache: RadixCache) -> Iterable[Violation]:
             if partial and (len(node.pages) > 1 or node.children):
                 yield Violation("a partial node of several pages or with children", (), (node,))
         children = list(node.children)
+        if not node.children.heads_are_right():
+            yield Violation("children found by other tokens than theirs", (), (node,))
         if any(child.parent is not node for child in children):
             yield Violation("a child names another parent", (), (node,))
         for left, right in pairwise(children):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
 from palmette.radix_cache.hints import Hint
+from palmette.runtime.messages.tokens import TOKEN_BYTES
 
-CHUNK = 512  # children per chunk: halved at twice this length
+CHUNK = 512  # children of a part: halved at twice this length
 
 
 class Node:
@@ -84,99 +86,142 @@ class Neighbours(NamedTuple):
 
 
 _key = attrgetter("key")
+_none: list[Node] = []  # of all nodes without children; never changed
+_no_heads: array[int] = array("I")
 
 
-def _first_key(chunk: list[Node]) -> bytes:
-    return chunk[0].key
+def _head(key: bytes) -> int:
+    """A key's first token as a number in the order of its bytes. However a node is cut, it keeps its first token."""
+    return int.from_bytes(key[:TOKEN_BYTES], "big")
 
 
 class Children:
-    """Children ordered by the bytes of their keys, in chunks: as cheap among 100,000 siblings as among ten.
+    """Children ordered by the bytes of their keys: as cheap among 100,000 siblings as among ten.
 
-    Siblings never share a full first page, so their order is settled within it: splitting a child behind
-    its first page, trimming or extending it leaves the order as it was.
+    Siblings never share a full first page, so their order is settled within it: splitting a child behind its first
+    page, trimming or extending it leaves the order as it was. Beside the nodes lie the heads of their keys, so that a
+    search reads one short run of memory, not a node and a key, cold both, at each of its probes. A set of more than
+    4 × CHUNK is cut into parts, one level deep.
     """
 
-    __slots__ = ("_chunks",)
+    __slots__ = ("_heads", "_nodes", "_parts")
 
     def __init__(self) -> None:
-        self._chunks: list[list[Node]] = []
+        self._nodes = _none
+        self._heads = _no_heads
+        self._parts: list[Children] | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._chunks))
+        return len(self._nodes) if self._parts is None else sum(map(len, self._parts))
 
     def __bool__(self) -> bool:
-        return bool(self._chunks)
+        return bool(self._nodes or self._parts)
 
     def __iter__(self) -> Iterator[Node]:
-        for chunk in self._chunks:
-            yield from chunk
+        if self._parts is None:
+            return iter(self._nodes)
+        return chain.from_iterable(self._parts)
 
     def neighbours(self, key: bytes) -> Neighbours:
         """The children next to `key`; the longest common run with any child is the longer of theirs."""
-        chunks = self._chunks
-        if not chunks:
-            return Neighbours(None, None)
-        c = self._chunk_of(key)
-        chunk = chunks[c]
-        i = bisect_left(chunk, key, key=_key)
-        before = chunk[i - 1] if i else (chunks[c - 1][-1] if c else None)
-        after = chunk[i] if i < len(chunk) else (chunks[c + 1][0] if c + 1 < len(chunks) else None)
-        return Neighbours(before, after)
+        before = after = None
+        part: Children = self
+        if (parts := self._parts) is not None:
+            c = self._part_of(key)
+            part = parts[c]
+            before = parts[c - 1]._nodes[-1] if c else None
+            after = parts[c + 1]._nodes[0] if c + 1 < len(parts) else None
+        i = part._index(key)
+        nodes = part._nodes
+        return Neighbours(nodes[i - 1] if i else before, nodes[i] if i < len(nodes) else after)
 
     def starting_with(self, key: bytes) -> Node | None:
         """The first child whose key starts with `key`: with a full page as `key`, the only one."""
-        chunks = self._chunks
-        if not chunks:
-            return None
-        c = self._chunk_of(key)
-        chunk = chunks[c]
-        i = bisect_left(chunk, key, key=_key) if len(chunk) > 1 or len(chunks) > 1 else 0
-        if i == len(chunk):
-            c, i = c + 1, 0
-            if c == len(chunks):
-                return None
-            chunk = chunks[c]
-        child = chunk[i]
-        return child if child.key.startswith(key) else None
+        nodes = self._nodes
+        if self._parts is not None:
+            child = self.neighbours(key).after
+        elif len(nodes) > 1:
+            i = self._index(key)
+            child = nodes[i] if i < len(nodes) else None
+        else:
+            child = nodes[0] if nodes else None
+        return child if child is not None and child.key.startswith(key) else None
 
     def add(self, node: Node) -> None:
-        chunks = self._chunks
-        if not chunks:
-            chunks.append([node])
+        if self._parts is not None:
+            c = self._part_of(node.key)
+            part = self._parts[c]
+            part.add(node)
+            if len(part._nodes) > 2 * CHUNK:
+                self._parts[c : c + 1] = part._halves()
             return
-        c = self._chunk_of(node.key)
-        chunk = chunks[c]
-        chunk.insert(bisect_left(chunk, node.key, key=_key), node)
-        if len(chunk) > 2 * CHUNK:
-            chunks[c : c + 1] = [chunk[:CHUNK], chunk[CHUNK:]]
+        if not self._nodes:
+            self._nodes, self._heads = [], array("I")
+        i = self._index(node.key)
+        self._nodes.insert(i, node)
+        self._heads.insert(i, _head(node.key))
+        if len(self._nodes) > 4 * CHUNK:
+            self._parts = [part for half in self._halves() for part in half._halves()]
+            self._nodes, self._heads = _none, _no_heads
 
     def remove(self, node: Node) -> None:
-        c, i = self._find(node)
-        chunk = self._chunks[c]
-        del chunk[i]
-        if not chunk:
-            del self._chunks[c]
+        part, i = self._find(node)
+        part._delete(i)
+        self._forget_empty(part)
 
     def discard(self, node: Node) -> None:
         """Removes the node wherever it is: for children whose order can't be trusted."""
-        for chunk in self._chunks:
-            chunk[:] = [child for child in chunk if child is not node]
-        self._chunks = [chunk for chunk in self._chunks if chunk]
+        for part in [self] if self._parts is None else list(self._parts):
+            for i in [i for i, child in enumerate(part._nodes) if child is node]:
+                part._delete(i)
+                self._forget_empty(part)
 
     def replace(self, old: Node, new: Node) -> None:
         """Puts `new` where `old` is; they share their first page."""
-        c, i = self._find(old)
-        self._chunks[c][i] = new
+        part, i = self._find(old)
+        part._nodes[i] = new
 
-    def _chunk_of(self, key: bytes) -> int:
-        """The chunk whose range holds `key` (there is at least one chunk)."""
-        if len(self._chunks) == 1:
-            return 0
-        return max(0, bisect_right(self._chunks, key, key=_first_key) - 1)
+    def heads_are_right(self) -> bool:
+        """For invariants. O(children)."""
+        parts = [self] if self._parts is None else self._parts
+        return all(part._heads.tolist() == [_head(node.key) for node in part._nodes] for part in parts)
 
-    def _find(self, node: Node) -> tuple[int, int]:
-        c = self._chunk_of(node.key)
-        i = bisect_left(self._chunks[c], node.key, key=_key)
-        assert self._chunks[c][i] is node, "a child lies where its key says"
-        return c, i
+    def _part_of(self, key: bytes) -> int:
+        """Index of the part whose range holds `key`."""
+        assert self._parts is not None
+        return max(0, bisect_right(self._parts, key, key=_first_key) - 1)
+
+    def _index(self, key: bytes) -> int:
+        """Where `key` is or would be among the nodes of a set without parts."""
+        heads, head = self._heads, _head(key)
+        i = bisect_left(heads, head)
+        if i == len(heads) or heads[i] != head:
+            return i
+        return bisect_left(self._nodes, key, i, bisect_right(heads, head, i), key=_key)
+
+    def _find(self, node: Node) -> tuple[Children, int]:
+        part = self if self._parts is None else self._parts[self._part_of(node.key)]
+        i = part._index(node.key)
+        assert part._nodes[i] is node, "a child lies where its key says"
+        return part, i
+
+    def _delete(self, i: int) -> None:
+        del self._nodes[i], self._heads[i]
+        if not self._nodes:
+            self._nodes, self._heads = _none, _no_heads
+
+    def _forget_empty(self, part: Children) -> None:
+        if self._parts is not None and not part._nodes:
+            self._parts.remove(part)
+            self._parts = self._parts or None
+
+    def _halves(self) -> list[Children]:
+        middle = len(self._nodes) // 2
+        lower, upper = Children(), Children()
+        lower._nodes, upper._nodes = self._nodes[:middle], self._nodes[middle:]
+        lower._heads, upper._heads = self._heads[:middle], self._heads[middle:]
+        return [lower, upper]
+
+
+def _first_key(part: Children) -> bytes:
+    return part._nodes[0].key

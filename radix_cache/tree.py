@@ -257,7 +257,7 @@ class RadixTree:
         while len(gone) < pages:
             leaf = self.order.first() or self.pins.first()
             assert leaf is not None, "evictable pages without an evictable leaf"
-            gone += self._trim(leaf, min(pages - len(gone), leaf.spare))
+            gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare)))
         return gone
 
     def prune_prefix(self, parent: Node, child: Node) -> array[int]:
@@ -308,7 +308,8 @@ class RadixTree:
             self.events.trimmed(leaf, kept)
         if kept:
             gone = leaf.pages[kept:]
-            leaf.key, leaf.pages = leaf.key[: kept * self.page_bytes], leaf.pages[:kept]
+            leaf.key = leaf.key[: kept * self.page_bytes]
+            del leaf.pages[kept:]
             if leaf.scores is not None:
                 del leaf.scores[kept * self.page_size :]
             if not leaf.spare:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -39,7 +40,7 @@ def leaf(cache: RadixCache) -> Node:
 
 
 def unsort(cache: RadixCache) -> None:
-    trunk(cache).children._chunks[0].reverse()
+    trunk(cache).children._nodes.reverse()
 
 
 def share_a_page(cache: RadixCache) -> None:
@@ -69,6 +70,11 @@ DAMAGES: list[tuple[Callable[[RadixCache], object], str]] = [
     (lambda cache: cache.tree.order.withdraw(leaf(cache)), "not in the eviction order"),
     (lambda cache: cache.tree.order.push(trunk(cache)), "can't be evicted"),
     (lambda cache: setattr(branch(cache), "parent", cache.tree.roots[""]), "another parent"),
+    (lambda cache: trunk(cache).children._heads.reverse(), "found by other tokens"),
+    (lambda cache: setattr(branch(cache), "pins", 1), "1 pins counted, 0 there"),
+    (lambda cache: cache.pins.expires.update({Node(b"", array("i"), None, 0.0): 1.0}), "a pin on a node"),
+    (lambda cache: setattr(cache.pins, "pages", 1), "1 pinned pages counted, 0 there"),
+    (lambda cache: setattr(leaf(cache), "scores", array("f", [0.0])), "1 log-probabilities"),
 ]
 
 
