@@ -2,8 +2,8 @@
 
 The same model as the rule machine's (tests/radix_cache/cache_model.py). Counts are checked after each operation, what
 the operation itself gives back within it, everything from scratch every 1,000. Page size, pool and pins' share change
-every 100,000 operations; the model starts anew then, and must come out empty. Prints a line each time; a failure names
-the seed and the operation, so that `--seed S --operations N` shows it again.
+every 20,000 operations; the model starts anew then, and must come out empty. A failure names the seed and the
+operation, so that `--seed S --operations N` shows it again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "radix_cache"))
 from cache_model import BASES, CacheModel
 
 PAGE_SIZES = (1, 2, 3, 4, 16, 32, 64)
-EPOCH = 100_000
+EPOCH = 20_000
+TOLD = 500_000
 CHECKED = 1_000
 THOROUGH = 200  # each so manieth operation compares a match with all paths of the tree
 MOST_RUNNING = 8
@@ -135,6 +136,7 @@ def soak(seed: int, operations: int) -> None:
             evicted += driver.model.cache.evicted_pages
             driver.model.end()
             driver.model = driver.new_model(PAGE_SIZES[done // EPOCH % len(PAGE_SIZES)])
+        if done % TOLD == 0 and done:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             spent = time.process_time() - start
             told = f"{done:,} operations, {evicted:,} pages evicted, {spent:.0f} s of CPU, {peak} MiB at most"

@@ -100,6 +100,7 @@ class CacheModel:
     def pinned(self) -> dict[int, list[int]]:
         """Pages that a live pin covers and no lease holds, by node."""
         self.cache.tree.expire_pins()
+        assert all(expires > self.now for expires in self.cache.pins.expires.values())
         nodes = {node for pinned in self.cache.pins.expires for node in pinned.path() if node.spare}
         return {id(node): node.pages.tolist() for node in nodes}
 
