@@ -19,6 +19,7 @@ class AutomatonGrammar:
         self.source = source
         self.automaton = automaton
         self.masks = masks
+        self.state_masks = masks.of(automaton)
         self.forced = ForcedTokens(automaton, space, masks.trie)
 
     def matcher(self) -> AutomatonMatcher:
@@ -39,13 +40,14 @@ class AutomatonMatcher:
         self._grammar = grammar
         self._automaton = grammar.automaton
         self._masks = grammar.masks
+        self._state_masks = grammar.state_masks
         self._pieces = grammar.masks.vocabulary.pieces
         self._at: State = grammar.automaton.start
         self._before: list[State] = []
         self._ended = False
 
     def fill_mask(self, into: Mask) -> None:
-        write_mask(self._masks.nothing if self._ended else self._masks.of(self._automaton, self._at), into)
+        write_mask(self._masks.nothing if self._ended else self._state_masks.at(self._at), into)
 
     def accept(self, token: int) -> bool:
         if self._ended or not 0 <= token < len(self._pieces):

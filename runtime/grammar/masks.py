@@ -1,4 +1,4 @@
-"""Token masks of automaton states: computed by one walk of the vocabulary's trie, kept within a bound on bytes.
+"""Token masks of automaton states: computed by one walk over the vocabulary, kept within a bound on bytes.
 
 One `Masks` a vocabulary, shared by every grammar over it. Called by matchers, in the scheduler.
 """
@@ -13,12 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.runtime.grammar.automaton import Automaton, State
-from palmette.runtime.grammar.automaton_dfa import DEAD
+from palmette.runtime.grammar.automaton_alphabet import ROOT, Alphabet, Intervals
+from palmette.runtime.grammar.masks_walk import Quotient, quotient, walk_quotient, walk_trie
 from palmette.runtime.grammar.protocol import FillsMany, Mask, Matcher, mask_words
 from palmette.runtime.grammar.trie import VocabularyTrie, vocabulary_trie
 from palmette.runtime.vocabulary import Vocabulary
 
 CACHED_BYTES = 64 << 20
+_QUOTIENTS = 32
+_WIDE = 16  # ASCII characters that a state allows, from which on its walk over the whole trie is long
 
 
 class Masks:
@@ -28,79 +31,82 @@ class Masks:
         self.vocabulary = vocabulary
         self.trie: VocabularyTrie = vocabulary_trie(vocabulary)
         self.words = mask_words(vocabulary.size)
+        self.computed = 0
+        self._eos = [token for token in vocabulary.eos_ids if token < vocabulary.size]
         self._kept: OrderedDict[tuple[Automaton, State], Mask] = OrderedDict()
         self._at_most = max(1, cached_bytes // (4 * self.words))
+        self._quotients: OrderedDict[Intervals, Quotient] = OrderedDict()
         self._lock = Lock()
-        self.computed = 0
-        self._nothing = np.zeros(self.words, np.uint32)
-        self._nothing.flags.writeable = False
+        self.nothing: Mask = np.zeros(self.words, np.uint32)
+        """No token allowed; read-only."""
+        self.nothing.flags.writeable = False
 
-    @property
-    def nothing(self) -> Mask:
-        """No token allowed."""
-        return self._nothing
+    def of(self, automaton: Automaton) -> StateMasks:
+        """Prepares the masks of an automaton: a few milliseconds where its states allow much, at compile time."""
+        return StateMasks(self, automaton, self._quotient(automaton.alphabet) if _wide(automaton) else None)
 
-    def of(self, automaton: Automaton, at: State) -> Mask:
-        """The mask of a state, read-only."""
-        key = (automaton, at)
+    def _quotient(self, alphabet: Alphabet) -> Quotient:
+        with self._lock:
+            found = self._quotients.get(alphabet.intervals)
+        if found is None:
+            found = quotient(self.trie, alphabet)
+        with self._lock:
+            self._quotients[alphabet.intervals] = found
+            self._quotients.move_to_end(alphabet.intervals)
+            if len(self._quotients) > _QUOTIENTS:
+                self._quotients.popitem(last=False)
+        return found
+
+    def kept(self, key: tuple[Automaton, State]) -> Mask | None:
         with self._lock:
             mask = self._kept.get(key)
             if mask is not None:
                 self._kept.move_to_end(key)
-                return mask
-        mask = self._compute(automaton, at)
+            return mask
+
+    def keep(self, key: tuple[Automaton, State], reached: npt.NDArray[np.bool_], *, may_end: bool) -> Mask:
+        """Packs and keeps a mask. `reached[token]`: the token goes on."""
+        bits = np.zeros(32 * self.words, np.bool_)
+        bits[: self.vocabulary.size] = reached
+        if may_end:
+            bits[self._eos] = True
+        mask: Mask = np.packbits(bits, bitorder="little").view("<u4")
+        mask.flags.writeable = False
         with self._lock:
-            self._kept[key] = mask
             self.computed += 1
+            self._kept[key] = mask
             if len(self._kept) > self._at_most:
                 self._kept.popitem(last=False)
         return mask
 
-    def forget(self, automaton: Automaton) -> None:
-        """Drops the masks of a grammar that is gone."""
-        with self._lock:
-            for key in [key for key in self._kept if key[0] is automaton]:
-                del self._kept[key]
 
-    def _compute(self, automaton: Automaton, at: State) -> Mask:
-        reached = np.zeros(self.trie.nodes, np.bool_)
-        _walk(self.trie, automaton, at, reached)
-        bits = np.zeros(32 * self.words, np.bool_)
-        np.take(reached, self.trie.token_node, out=bits[: self.vocabulary.size])
-        if automaton.final(at):
-            bits[list(self.vocabulary.eos_ids)] = True
-        mask = np.packbits(bits, bitorder="little").view("<u4")
-        mask.flags.writeable = False
-        return mask
+class StateMasks:
+    """The masks of one automaton's states."""
 
+    def __init__(self, masks: Masks, automaton: Automaton, wide: Quotient | None) -> None:
+        self._masks = masks
+        self._automaton = automaton
+        self._wide = wide
 
-def _walk(trie: VocabularyTrie, automaton: Automaton, at: State, reached: npt.NDArray[np.bool_]) -> None:
-    """Marks the trie's nodes (but the root) whose bytes the automaton can read from `at`."""
-    step, after, node_of = automaton.alphabet.step, automaton.after, automaton.node_of
-    one_node = automaton.alphabet.nodes == 1
-    parents = np.zeros(1, np.int32)
-    states = np.array([at.state], np.int32)
-    nodes = np.array([at.node], np.int32)
-    while len(parents):
-        firsts = trie.child_starts[parents]
-        counts = trie.child_starts[parents + 1] - firsts
-        ends = np.cumsum(counts)
-        total = int(ends[-1])
-        if total == 0:
-            return
-        if total == int(firsts[-1]) + int(counts[-1]) - int(firsts[0]):
-            children = np.arange(firsts[0], firsts[0] + total, dtype=np.int32)
-            data = trie.byte[firsts[0] : firsts[0] + total]
+    def at(self, state: State) -> Mask:
+        """The mask of a state, read-only: computed at the first call, then looked up."""
+        key = (self._automaton, state)
+        mask = self._masks.kept(key)
+        return mask if mask is not None else self.compute(state)
+
+    def compute(self, state: State) -> Mask:
+        automaton, trie = self._automaton, self._masks.trie
+        if self._wide is not None and state.node == ROOT:
+            reached = walk_quotient(self._wide, automaton.after, state.state)
         else:
-            children = np.arange(total, dtype=np.int32) + np.repeat(firsts - (ends - counts).astype(np.int32), counts)
-            data = trie.byte[children]
-        codes = step[0][data] if one_node else step[np.repeat(nodes, counts), data]
-        states = after[np.repeat(states, counts), codes]
-        alive = np.flatnonzero(states != DEAD)
-        parents, states = children[alive], states[alive]
-        if not one_node:
-            nodes = node_of[codes[alive]]
-        reached[parents] = True
+            reached = walk_trie(trie, automaton, state)
+        return self._masks.keep((automaton, state), reached, may_end=automaton.final(state))
+
+
+def _wide(automaton: Automaton) -> bool:
+    """Some state allows many of ASCII's characters."""
+    per_class = np.bincount(automaton.alphabet.step[ROOT, :0x80], minlength=automaton.alphabet.classes)
+    return bool(((automaton.dfa.delta != 0) @ per_class).max() >= _WIDE)
 
 
 def fill_masks(matchers: Sequence[Matcher], into: npt.NDArray[np.uint32]) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 
 from palmette.runtime.grammar.automaton import automaton
 from palmette.runtime.grammar.compile import Compiler, GrammarSource
-from palmette.runtime.grammar.masks import Masks, fill_masks
+from palmette.runtime.grammar.masks import Masks, StateMasks, fill_masks
+from palmette.runtime.grammar.masks_walk import quotient
 from palmette.runtime.grammar.protocol import Limits, mask_words
 from palmette.runtime.grammar.regex_parser import parse
 from palmette.runtime.vocabulary import Vocabulary
@@ -25,13 +26,16 @@ def tokens_of(mask: np.ndarray) -> set[int]:
 @given(regular, texts)
 def test_a_mask_is_what_brute_force_finds(pattern: str, text: str) -> None:
     built = automaton(parse(pattern), Limits())
+    walked = StateMasks(MASKS, built, None)
+    quotients = StateMasks(MASKS, built, quotient(MASKS.trie, built.alphabet))
     data = text.encode()
     at = built.start
     for stop in range(len(data) + 1):
         expected = {token for token, piece in enumerate(WORDS.vocabulary.pieces) if piece and built.walk(at, piece)}
         if built.final(at):
             expected.add(WORDS.end)
-        assert tokens_of(MASKS.of(built, at)) == expected
+        assert tokens_of(walked.compute(at)) == expected
+        assert tokens_of(quotients.compute(at)) == expected
         after = built.walk(at, data[stop : stop + 1])
         if after is None:
             break
@@ -41,22 +45,23 @@ def test_a_mask_is_what_brute_force_finds(pattern: str, text: str) -> None:
 def test_masks_are_computed_once_and_bounded() -> None:
     masks = Masks(WORDS.vocabulary, cached_bytes=3 * 4 * mask_words(WORDS.vocabulary.size))
     built = automaton(parse("abcdef"), Limits())
+    state_masks = masks.of(built)
     states = [built.start]
     for byte in b"abcd":
         after = built.walk(states[-1], bytes([byte]))
         assert after is not None
         states.append(after)
-    first = masks.of(built, states[0])
-    assert masks.of(built, states[0]) is first
+    first = state_masks.at(states[0])
+    assert state_masks.at(states[0]) is first
     assert masks.computed == 1
     for state in states[1:3]:
-        masks.of(built, state)
-    masks.of(built, states[0])  # used again, so the next two push out the other two
-    masks.of(built, states[3])
-    masks.of(built, states[4])
+        state_masks.at(state)
+    state_masks.at(states[0])  # used again, so the next two push out the other two
+    state_masks.at(states[3])
+    state_masks.at(states[4])
     assert masks.computed == 5
-    assert masks.of(built, states[0]) is first
-    masks.of(built, states[1])
+    assert state_masks.at(states[0]) is first
+    state_masks.at(states[1])
     assert masks.computed == 6
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
@@ -83,5 +88,5 @@ def test_a_large_vocabulary_of_any_bytes() -> None:
     vocabulary = Vocabulary(tuple(pieces), {}, ())
     built = automaton(parse("(?s)(a|é)(.*b)? *"), Limits())
     expected = {t for t, piece in enumerate(pieces) if piece and built.walk(built.start, piece)}
-    assert tokens_of(Masks(vocabulary).of(built, built.start)) == expected
+    assert tokens_of(Masks(vocabulary).of(built).at(built.start)) == expected
     assert len(expected) > 100
