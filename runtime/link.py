@@ -8,16 +8,14 @@ each of them with EngineDied, and a reply of an earlier engine is dropped. Knows
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from palmette.runtime.errors import Aborted, EngineDied, PalmetteError
 from palmette.runtime.messages.replies import (
@@ -35,6 +33,7 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Request, RequestBatch, Score
 
 HEARTBEAT_SECONDS = 1.0
+READABLE = int(zmq.POLLIN)
 
 log = logging.getLogger(__name__)
 
@@ -232,10 +231,9 @@ class ZmqLink:
         self._generation = 0
         self._open = OpenRequests()
         self._outbox: list[Request] = []
-        self._context: zmq.asyncio.Context | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._out: zmq.Socket[bytes] | None = None
-        self._in: zmq.asyncio.Socket | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._in: zmq.Socket[bytes] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deliver: Deliver | None = None
         self._absence: PalmetteError = EngineDied("The engine is not running yet.", hint="Try again soon.")
@@ -249,7 +247,7 @@ class ZmqLink:
     def start(self, deliver: Deliver) -> None:
         self._loop = asyncio.get_running_loop()
         self._deliver = deliver
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
 
     def attach(self) -> tuple[str, str]:
         """Sockets for a new engine; returns its (requests, replies) endpoints. The earlier one is detached."""
@@ -259,8 +257,7 @@ class ZmqLink:
         self._generation += 1
         requests = f"ipc://{self._folder}/requests-{self._generation}"
         replies = f"ipc://{self._folder}/replies-{self._generation}"
-        plain: zmq.Context[zmq.Socket[bytes]] = zmq.Context(self._context)
-        self._out = plain.socket(zmq.PUSH)
+        self._out = self._context.socket(zmq.PUSH)
         self._out.setsockopt(zmq.SNDHWM, 0)
         self._out.setsockopt(zmq.LINGER, 0)
         self._out.bind(requests)
@@ -268,16 +265,16 @@ class ZmqLink:
         self._in.setsockopt(zmq.RCVHWM, 0)
         self._in.setsockopt(zmq.LINGER, 0)
         self._in.bind(replies)
-        self._reader = self._loop.create_task(self._read(self._in))
+        self._loop.add_reader(self._in.FD, self._read, self._in)
+        self._loop.call_soon(self._read, self._in)  # what came before is not announced
         return requests, replies
 
     def detach(self, reason: PalmetteError) -> None:
         """The engine is gone: fail what is open, and what is sent until the next attach, with `reason`."""
         self._absence = reason
         self._outbox.clear()
-        if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
+        if self._in is not None and self._loop is not None:
+            self._loop.remove_reader(self._in.FD)
         for socket in (self._out, self._in):
             if socket is not None:
                 socket.close(0)
@@ -292,11 +289,7 @@ class ZmqLink:
         self._outbox.append(request)
 
     async def close(self) -> None:
-        reader = self._reader
         self.detach(closed_error())
-        if reader is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
         if self._context is not None:
             self._context.destroy(linger=0)
             self._context = None
@@ -314,14 +307,18 @@ class ZmqLink:
         except zmq.Again:  # no engine is connected: it died, or has not come up
             self._fail_open()
 
-    async def _read(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            data = await socket.recv()
+    def _read(self, socket: zmq.Socket[bytes]) -> None:
+        """Delivers what has arrived. The socket's descriptor tells of news only once, so all must be read.
+
+        Plain sockets and a callback: zmq.asyncio's futures cost more than delivering a token does.
+        """
+        while socket is self._in and cast("int", socket.getsockopt(zmq.EVENTS)) & READABLE:
+            data = socket.recv(zmq.NOBLOCK)
             try:
                 known = self._open.note_replies(self._decoder.decode(data).replies)
                 if known and self._deliver is not None:
                     self._deliver(known)
-            except Exception:  # the reader goes on: else everybody would wait forever
+            except Exception:  # reading goes on: else everybody would wait forever
                 log.exception("replies of the engine could not be delivered")
 
     def _fail_open(self) -> None:
