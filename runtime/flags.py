@@ -39,6 +39,8 @@ HELP = {
     "prefix_cache": "Keep computed pages in the radix tree, and reuse them.",
     "threads": "CPU threads. (default: those this process may use)",
     "kernels": "Which kernels compute.",
+    "kv_events": "A ZeroMQ endpoint (tcp://HOST:PORT) at which stored and removed pages are published; missed ones at "
+    "PORT + 1.",
     "check_invariants": "Check the tree's invariants after every step (slow; for finding faults).",
 }
 """What each field of EngineConfig means to someone who starts an engine."""
