@@ -16,6 +16,7 @@ import numpy.typing as npt
 from palmette.runtime.grammar.automaton_alphabet import ROOT, Alphabet, classes_to_ranges, split
 from palmette.runtime.grammar.automaton_dfa import DEAD, MAX_CELLS, Budget, Dfa, determinise, minimise
 from palmette.runtime.grammar.automaton_nfa import FINAL, Nfa
+from palmette.runtime.grammar.automaton_words import words_dfa, words_of
 from palmette.runtime.grammar.protocol import Limits
 from palmette.runtime.grammar.regex_charset import ANYTHING, CharSet
 from palmette.runtime.grammar.regex_syntax import Chars, Choice, Look, Node, Repeat, Sequence, Start
@@ -134,9 +135,13 @@ def automaton(node: Node, limits: Limits) -> Automaton:
     if _gather(node, sets):
         sets[ANYTHING] = None
     alphabet, members = split(sets)
-    nfa = Nfa(members, alphabet.classes, budget)
-    start = nfa.closure(nfa.build(node, FINAL))
-    dfa = minimise(determinise(start, nfa, budget), alphabet.classes, budget)
+    words = words_of(node, members)
+    if words is not None:
+        dfa = words_dfa(words, alphabet.classes, budget)
+    else:
+        nfa = Nfa(members, alphabet.classes, budget)
+        start = nfa.closure(nfa.build(node, FINAL))
+        dfa = minimise(determinise(start, nfa, budget), alphabet.classes, budget)
     if len(dfa.delta) * (alphabet.classes + alphabet.nodes) > MAX_CELLS:
         raise budget.too_large(f"has {len(dfa.delta):,} states over {alphabet.nodes:,} parts of characters")
     return Automaton(alphabet, dfa)

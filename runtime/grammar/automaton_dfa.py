@@ -121,10 +121,15 @@ def minimise(table: Table[S], classes: int, budget: Budget) -> Dfa:
     numbers = {state: at for at, state in enumerate(alive, 1)}
     delta = np.zeros((len(alive) + 1, classes), np.int32)
     finals = np.zeros(len(alive) + 1, np.bool_)
-    for state, at in numbers.items():
-        finals[at] = table.finals[state]
-        for class_, target in table.moves[state].items():
-            delta[at, class_] = numbers.get(target, DEAD)
+    finals[1:] = [table.finals[state] for state in alive]
+    cells = [
+        (at, class_, numbers[target])
+        for state, at in numbers.items()
+        for class_, target in table.moves[state].items()
+        if target in numbers
+    ]
+    states, inputs, targets = np.array(cells, np.int32).T if cells else np.zeros((3, 0), np.int32)
+    delta[states, inputs] = targets
     # States of unlike distance to an end can't be the same, which spares long chains many rounds.
     apart = np.array([-1, *(distance[state] or 0 for state in alive)], np.int64)
     parts = _merged(delta, np.unique(apart, return_inverse=True)[1].astype(np.int32), budget)
