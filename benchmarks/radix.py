@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from palmette.radix_cache.cache import RadixCache
@@ -25,7 +26,8 @@ KEY_TOKENS = 8_000
 DEPTH = 19  # inner nodes of a trunk, so that a path has at most 20
 SEGMENT = 400  # tokens of an inner node
 SAMPLES = 300
-PAGES_OF_SMAPS = Path("/proc/self/statm")
+GC_BYTES = 16  # before each object that the garbage collector knows
+STATM = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Costs:
-    """Medians in microseconds but for `evict`, the mean of a node; `node_bytes` beyond token ids and page ids."""
+    """Medians in microseconds but for `evict`, the mean of a node.
+
+    `object_bytes`: of a node's objects; `node_bytes`: what the process has grown by, a node. Both without token ids
+    and page ids.
+    """
 
     shape: Shape
     nodes: int
@@ -57,6 +63,7 @@ class Costs:
     insert_new: float
     evict: float
     pack: float
+    object_bytes: float
     node_bytes: float
 
 
@@ -93,7 +100,7 @@ def measure(shape: Shape) -> Costs:
     cache = RadixCache(pages, shape.page_size)
     gc.collect()
     gc.freeze()
-    before = resident()
+    before, free_list = resident(), sys.getsizeof(cache.pool._free)
     deepest: list[bytes] = []
     for index in range(shape.leaves):
         trunk = forest.trunks[index % len(forest.trunks)]
@@ -103,18 +110,20 @@ def measure(shape: Shape) -> Costs:
         if depth == DEPTH and len(deepest) < SAMPLES:
             deepest.append(key)
     gc.collect()
-    grown = resident() - before - sum(map(len, deepest)) - TOKEN_BYTES * len(deepest)
+    freed = free_list - sys.getsizeof(cache.pool._free)  # it shrinks in leaps
+    grown = resident() - before + freed - sum(map(len, deepest)) - TOKEN_BYTES * len(deepest)
     nodes, tokens = cache.tree.node_count, sum(count(node.key) for node in cache.tree.nodes())
-    node_bytes = (grown - TOKEN_BYTES * tokens) / nodes  # the free list has shrunk by as much as the nodes' pages grew
+    node_bytes = (grown - TOKEN_BYTES * (tokens + cache.cached_pages)) / nodes
+    objects = object_bytes(cache) / nodes
     forest.random.shuffle(deepest)
     exact = [key[: KEY_TOKENS * TOKEN_BYTES] for key in deepest]
     match, table, release = time_match(cache, exact)
     insert = time_insert(cache, [branch(forest, key) for key in exact])
     insert_new = time_insert(cache, [forest.tokens(KEY_TOKENS * TOKEN_BYTES) for _ in range(SAMPLES)])
     ids = [random.Random(i).choices(range(50_000), k=KEY_TOKENS) for i in range(20)]
-    packing = micro([timed(lambda ids=ids: pack(ids)) for ids in ids])
+    packing = micro([timed(partial(pack, each)) for each in ids])
     evict = time_evict(cache, shape.leaves)
-    return Costs(shape, nodes, tokens, match, table, release, insert, insert_new, evict, packing, node_bytes)
+    return Costs(shape, nodes, tokens, match, table, release, insert, insert_new, evict, packing, objects, node_bytes)
 
 
 def branch(forest: Forest, key: bytes) -> bytes:
@@ -146,7 +155,7 @@ def time_insert(cache: RadixCache, keys: Sequence[bytes]) -> float:
         lease.drop_tail()
         needed = -(-count(key) // cache.page_size) - len(lease.pages)
         table = [*lease.pages, *cache.allocate(needed)]
-        insert.append(timed(lambda lease=lease, key=key, table=table: cache.insert(lease, key, table)))
+        insert.append(timed(partial(cache.insert, lease, key, table)))
         cache.finish(lease, key, table)
     return micro(insert)
 
@@ -174,9 +183,22 @@ def micro(seconds: Sequence[float]) -> float:
 
 
 def resident() -> int:
-    if not PAGES_OF_SMAPS.exists():
+    if not STATM.exists():
         return 0
-    return int(PAGES_OF_SMAPS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def object_bytes(cache: RadixCache) -> int:
+    """Of the nodes and what hangs at them, without token ids and page ids; entries of the eviction order apart."""
+    total = 0
+    for node in cache.tree.nodes():
+        children = node.children
+        parts = [node, children, node.pages, node.key]
+        if children:
+            parts += [children._nodes, children._heads]
+        total += sum(map(sys.getsizeof, parts)) + GC_BYTES * sum(map(gc.is_tracked, parts))
+        total -= len(node.key) + TOKEN_BYTES * len(node.pages)
+    return total
 
 
 def in_own_process(shape: Shape) -> Costs:
@@ -196,15 +218,15 @@ def main(arguments: Sequence[str]) -> int:
         f"keys of {KEY_TOKENS:,} packed tokens, paths of at most {DEPTH + 1} nodes\n"
     )
     print("| page | leaves | nodes | tokens | match | its pages | release | insert a branch | insert all new "
-          "| evict a node | pack the key | bytes a node |")  # fmt: skip
-    print("|--:" * 12 + "|")
+          "| evict a node | pack the key | bytes of a node's objects | bytes a node, resident |")  # fmt: skip
+    print("|--:" * 13 + "|")
     for page_size in given.page_sizes:
         for number in leaves:
             c = in_own_process(Shape(number, number * 500, page_size))
             print(
                 f"| {page_size} | {number:,} | {c.nodes:,} | {c.tokens / 1e6:.1f} M | {c.match:.1f} | {c.table:.1f} "
                 f"| {c.release:.1f} | {c.insert:.1f} | {c.insert_new:.1f} | {c.evict:.1f} | {c.pack:.0f} "
-                f"| {c.node_bytes:.0f} |",
+                f"| {c.object_bytes:.0f} | {c.node_bytes:.0f} |",
                 flush=True,
             )
     return 0
