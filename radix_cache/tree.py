@@ -53,6 +53,7 @@ class RadixTree:
         self.clock = clock
         self.pins = pins
         self.events: PageEvents | None = None
+        self._learner = order.policy if order.policy.learns else None
         self.roots: dict[str, Root] = {}
         self.evictable = 0
         self.page_count = 0
@@ -140,6 +141,8 @@ class RadixTree:
         self.node_count += 1
         self.page_count += len(pages)
         self.evictable += node.spare
+        if self._learner is not None:
+            self._learner.added(node, 0, node.last_used)
         self._offer(node)
         if self.events is not None:
             self.events.grown(node)
@@ -151,10 +154,13 @@ class RadixTree:
         assert not leaf.children, "only a leaf grows in place"
         assert leaf.parent is not None, "a root has no pages"
         assert not leaf.pins, "a pin ends where its node ends"
+        at = len(leaf.key)
         leaf.key += key
         leaf.pages += pages
         scores.grow(leaf)
         self.page_count += len(pages)
+        if self._learner is not None:
+            self._learner.added(leaf, at, self.clock())
         if self.events is not None:
             self.events.grown(leaf)
 
@@ -162,10 +168,12 @@ class RadixTree:
 
     def lock_path(self, node: Node, priority: int = 0) -> array[int]:
         """One lease more on the node and all above it: they are used once more, now. Returns the path's pages."""
-        now = self.clock()
+        now, learner = self.clock(), self._learner
         parts = []
         step: Node | None = node
         while step is not None:
+            if learner is not None:
+                learner.used(step, now)
             if not step.leases:
                 self.evictable -= step.spare
                 if step.ticket is not None:
@@ -300,6 +308,8 @@ class RadixTree:
     def _trim(self, leaf: Node, pages: int) -> array[int]:
         """Takes `pages` pages off the end of an evictable leaf; the leaf goes with its last page."""
         kept = len(leaf.pages) - pages
+        if self._learner is not None:
+            self._learner.trimmed(leaf, kept * self.page_bytes, self.clock())
         self.page_count -= pages
         self.evictable -= pages
         if leaf.pins:
