@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from palmette.radix_cache.hints import Hint
 from palmette.runtime.messages.tokens import TOKEN_BYTES
@@ -22,15 +22,16 @@ CHUNK = 512  # children of a part: halved at twice this length
 class Node:
     """One edge of the tree: `key` behind the parent's tokens, and the pages that hold its KV.
 
-    `key` has a whole number of pages of tokens, except in a partial leaf: one page, not full, never any
-    children. `leases` counts the live leases whose path goes through the node; `tails` those that copy from
-    its first page; `pins` the pins at the node or below it. `uses` counts matches. `ticket` is the node's live
-    entry in the eviction order, where it has one. `hint` and `priority` (higher is worth more) are there for the
-    eviction policies. `scores` are the log-probabilities of the node's tokens, NaN where unknown; most nodes have none.
+    `key` has a whole number of pages of tokens, except in a partial leaf: one page, not full, never any children.
+    `leases` counts the live leases whose path goes through the node; `tails` those that copy from its first page;
+    `pins` the pins at the node or below it; `uses` matches. `ticket` is the node's live entry in the eviction order,
+    where it has one. `hint` and `priority` (higher is worth more) are there for the eviction policies, `past` for what
+    one that learns remembers. `scores` are the log-probabilities of the node's tokens, NaN where unknown; most nodes
+    have none.
     """
 
-    __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "pins", "priority", "scores",
-                 "tails", "ticket", "uses")  # fmt: skip
+    __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "past", "pins", "priority",
+                 "scores", "tails", "ticket", "uses")  # fmt: skip
 
     def __init__(self, key: bytes, pages: array[int], parent: Node | None, last_used: float) -> None:
         self.key = key
@@ -45,6 +46,7 @@ class Node:
         self.pins = 0
         self.hint: Hint | None = None
         self.priority = 0
+        self.past: Any = None
         self.scores: array[float] | None = None
 
     @property

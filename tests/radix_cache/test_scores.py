@@ -1,0 +1,86 @@
+"""radix_cache.scores through the cache: log-probabilities live and go with the tokens they belong to."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.invariants import check_invariants
+from palmette.runtime.messages.tokens import pack
+
+PAGE = 4
+VALUES = array("f", [-0.1 * at for at in range(20)])  # float32, as they come from a worker
+
+
+def run(cache: RadixCache, tokens: list[int]) -> None:
+    lease = cache.match(pack(tokens), "")
+    needed = -(-len(tokens) // PAGE) - len(lease.pages)
+    lease.drop_tail()
+    cache.finish(lease, pack(tokens), [*lease.pages, *cache.allocate(needed)])
+    assert check_invariants(cache, []) == []
+
+
+def grown(tokens: int = 12) -> RadixCache:
+    cache = RadixCache(16, PAGE)
+    run(cache, list(range(tokens)))
+    return cache
+
+
+def test_what_was_kept_comes_back_to_the_bit() -> None:
+    cache = grown()
+    cache.keep_scores(pack(range(12)), "", 3, VALUES[3:9])
+    assert cache.scored(pack(range(12)), "", 3) == VALUES[3:9]
+    assert cache.scored(pack(range(12)), "", 5) == VALUES[5:9]
+    assert cache.scored(pack(range(6)), "", 3) == VALUES[3:6]
+    assert not cache.scored(pack(range(12)), "", 2), "the first isn't known"
+    assert not cache.scored(pack(range(12)), "", 9)
+    assert not cache.scored(pack(range(12)), "other", 3)
+
+
+def test_gaps_end_it_and_nan_tells_nothing() -> None:
+    cache = grown()
+    cache.keep_scores(pack(range(12)), "", 1, VALUES[1:4])
+    cache.keep_scores(pack(range(12)), "", 5, array("f", [math.nan, VALUES[6]]))
+    assert cache.scored(pack(range(12)), "", 1) == VALUES[1:4]
+    cache.keep_scores(pack(range(12)), "", 4, VALUES[4:6])
+    assert cache.scored(pack(range(12)), "", 1) == VALUES[1:7]
+    cache.keep_scores(pack(range(12)), "", 1, array("f", [-9.0]))
+    assert cache.scored(pack(range(12)), "", 1) == VALUES[1:7], "what is known stays"
+
+
+def test_they_follow_their_tokens_through_splits_growth_and_eviction() -> None:
+    cache = grown()
+    cache.keep_scores(pack(range(12)), "", 1, VALUES[1:12])
+    run(cache, [*range(6), 77, 77, 77])
+    assert cache.tree.node_count == 4
+    assert cache.scored(pack(range(12)), "", 1) == VALUES[1:12]
+    assert cache.scored(pack([*range(6), 77]), "", 1) == VALUES[1:4], "of the page that has 77 in it nothing is known"
+    lease = cache.match(pack(range(16)), "")
+    table = [*lease.pages, *cache.allocate(1)]
+    cache.insert(lease, pack(range(16)), table)
+    assert cache.scored(pack(range(16)), "", 1) == VALUES[1:12]
+    cache.finish(lease, pack(range(16)), table)
+    cache.keep_scores(pack(range(16)), "", 12, VALUES[12:16])
+    assert cache.scored(pack(range(16)), "", 1) == VALUES[1:16]
+    cache.clear()
+    run(cache, list(range(12)))
+    assert not cache.scored(pack(range(12)), "", 1)
+
+
+def test_a_page_that_becomes_full_keeps_what_was_known_of_it() -> None:
+    cache = grown(6)
+    cache.keep_scores(pack(range(6)), "", 1, VALUES[1:6])
+    run(cache, list(range(8)))
+    assert cache.tree.node_count == 2
+    assert cache.scored(pack(range(8)), "", 1) == VALUES[1:6]
+
+
+def test_only_what_is_cached_is_kept() -> None:
+    cache = grown(8)
+    cache.keep_scores(pack(range(12)), "", 4, VALUES[4:12])
+    run(cache, list(range(12)))
+    assert cache.scored(pack(range(12)), "", 4) == VALUES[4:8]
+    cache.keep_scores(pack([50, 51]), "", 1, VALUES[1:2])
+    assert not cache.scored(pack([50, 51]), "", 1)
+    assert check_invariants(cache, []) == []
