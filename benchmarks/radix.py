@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack
 
 KEY_TOKENS = 8_000
@@ -188,6 +189,28 @@ def resident() -> int:
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def sharing(page_size: int, chats: int = 60, turns: int = 6, seed: int = 1) -> tuple[float, float]:
+    """Shares of the prompt tokens that an infinite token-level cache would have: found by matches, and found if whole
+    pages alone were shared. Chats under four system prompts; each turn goes on from the whole of the one before."""
+    rng, oracle = random.Random(seed), ReuseOracle()
+    cache = RadixCache(chats * turns * 1_500 // page_size + 1_000, page_size)
+    systems = [rng.randbytes(rng.randint(20, 300) * TOKEN_BYTES) for _ in range(4)]
+    states = [rng.choice(systems) for _ in range(chats)]
+    found = whole = reusable = 0
+    for _ in range(turns):
+        for index in range(chats):
+            prompt = states[index] + rng.randbytes(rng.randint(5, 60) * TOKEN_BYTES)
+            lease = cache.match(prompt, "")
+            whole += lease.length
+            found += lease.length + (lease.tail.slots if lease.tail is not None else 0)
+            lease.release()
+            reusable += oracle.reusable(prompt, "")
+            states[index] = prompt + rng.randbytes(rng.randint(5, 120) * TOKEN_BYTES)
+            run(cache, states[index])
+            oracle.observe(states[index], "")
+    return found / reusable, whole / reusable
+
+
 def object_bytes(cache: RadixCache) -> int:
     """Of the nodes and what hangs at them, without token ids and page ids; entries of the eviction order apart."""
     total = 0
@@ -229,6 +252,11 @@ def main(arguments: Sequence[str]) -> int:
                 f"| {c.object_bytes:.0f} | {c.node_bytes:.0f} |",
                 flush=True,
             )
+    print("\nShare of what an infinite token-level cache reuses, chats of 6 turns:\n")
+    print("| page | token-level match | whole pages alone |\n|--:|--:|--:|")
+    for page_size in (1, 16, 32, 64, 256):
+        token_level, whole_pages = sharing(page_size)
+        print(f"| {page_size} | {token_level:.3f} | {whole_pages:.3f} |")
     return 0
 
 
