@@ -127,6 +127,10 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on.")] = PORT,
     api_key: Annotated[str | None, typer.Option("--api-key", help="Clients must send this key.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", help="Write what is asked to this new file, without text, for `palmette simulate`."),
+    ] = None,
     *,
     given: dict[str, Any],
 ) -> None:
@@ -140,6 +144,7 @@ def serve(
         host,
         port,
         api_key=api_key,
+        record=record,
         on_progress=lambda text: typer.echo(text, err=True),
         on_ready=lambda serving: _banner(serving, api_key),
     )

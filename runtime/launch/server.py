@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
@@ -27,6 +28,7 @@ from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.engine_process import EngineProcess, Progress
 from palmette.runtime.link import ZmqLink
 from palmette.runtime.messages.replies import EngineReady
+from palmette.runtime.recording import Recorder, RecordingLink
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
 
@@ -54,19 +56,21 @@ def serve(
     api_key: str | None = None,
     model_name: str | None = None,
     drain_seconds: float = DRAIN_SECONDS,
+    record: Path | None = None,
     on_progress: Progress | None = None,
     on_ready: Callable[[Serving], None] | None = None,
 ) -> int:
     """Serve until a signal; in the main thread. Returns the exit status: 0, or 1 where the engine could not be kept up.
 
-    `port` 0 takes a free one (see Serving.url). Raises InvalidRequest where the address can't be had, and the
-    engine's own error where it can't start (model not found, pool too small …).
+    `port` 0 takes a free one (see Serving.url); `record`: a new file for what was asked (runtime/recording.py). Raises
+    InvalidRequest where the address or the file can't be had, and the engine's own error where it can't start (model
+    not found, pool too small …).
     """
     progress = on_progress or (lambda text: None)
     listener = listen(host, port)
     try:
         with private_folder() as folder:
-            server = _Server(config, folder, progress, model_name=model_name)
+            server = _Server(config, folder, progress, model_name=model_name, record=record)
             return asyncio.run(server.run(listener, api_key, drain_seconds, on_ready or (lambda serving: None)))
     finally:
         listener.close()
@@ -115,13 +119,15 @@ class _Web(uvicorn.Server):
 class _Server:
     """The front process's run: engine up, HTTP up, signals, HTTP down, engine down."""
 
-    def __init__(self, config: EngineConfig, folder: str, progress: Progress, *, model_name: str | None) -> None:
+    def __init__(
+        self, config: EngineConfig, folder: str, progress: Progress, *, model_name: str | None, record: Path | None
+    ) -> None:
         files = resolve(config.model)
         tokenizer = load_tokenizer(files, chat_template=config.chat_template)
         template = TurnRenderer.of(tokenizer) if tokenizer.chat_template is not None else None
         self._link = ZmqLink(folder)
         self._frontend = Frontend(
-            self._link,
+            self._link if record is None else RecordingLink(self._link, Recorder(record)),
             tokenizer,
             template,
             model=model_name or config.model,

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.recording import RECORDING, RecordedRequest, RecordingHead
 
 MOONCAKE_BLOCK = 512
-RECORDING = "palmette recording 1"  # in the first line of our own files
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 Form = Literal["mooncake", "azure", "recording"]
@@ -87,31 +87,6 @@ class _MooncakeRow(msgspec.Struct, frozen=True):
     input_length: int
     output_length: int
     hash_ids: list[int]
-
-
-class RecordingHead(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line of a recording."""
-
-    recording: str = RECORDING
-    block_tokens: int
-
-
-class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a recording: a request that has ended. Seconds; `arrival` counts from the recording's start.
-
-    `blocks`: salted hashes of prompt and output in blocks, each of everything up to its end. Null: not known.
-    """
-
-    arrival: float
-    prompt_tokens: int
-    output_tokens: int
-    cached_tokens: int | None = None
-    first_token: float | None = None  # seconds from arrival
-    total: float | None = None
-    finish: str = ""
-    priority: int = 0
-    tenant: str = ""
-    blocks: list[int] = []
 
 
 def read_trace(path: Path, *, limit: int | None = None) -> Trace:

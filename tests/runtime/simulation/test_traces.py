@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.simulation.traces import RECORDING, read_trace
+from palmette.runtime.messages.recording import RECORDING
+from palmette.runtime.simulation.traces import read_trace
 
 
 def mooncake_row(**changes: Any) -> dict[str, Any]:
