@@ -32,7 +32,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 64
     step_tokens: int = 512  # tokens of one step, prefill chunks and decodes together
     policy: Policy = "longest_prefix"
-    aging_alpha: float = 1.0  # a request goes to the head once later ones were given more prefill tokens than
+    aging_alpha: float = 0.2  # a request goes to the head once later ones were given more prefill tokens than
     aging_beta: int = 16384  # alpha × the tokens queued before it when it came + beta
     itl_target_ms: float | None = 250.0  # prefill chunks are cut so that decodes wait no longer; None: step_tokens only
     ttft_target_ms: float | None = None  # of requests that state none: to the first token

@@ -12,19 +12,21 @@ from palmette.radix_cache.key import common_tokens
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.scheduler.batch import StepBatch
 from palmette.runtime.scheduler.queue import WaitingQueue
+from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.sharing import PrefixSharing
 
 
 class Admission:
-    """For each running sequence `reserve` pages are left free for its growth when another is admitted."""
+    """What running sequences are expected to grow by is left free when another is admitted."""
 
-    reserve = 1
-
-    def __init__(self, cache: RadixCache, oracle: ReuseOracle, queue: WaitingQueue, page_size: int) -> None:
+    def __init__(
+        self, cache: RadixCache, oracle: ReuseOracle, queue: WaitingQueue, growth: Growth, page_size: int
+    ) -> None:
         self._cache = cache
         self._oracle = oracle
         self._queue = queue
+        self._growth = growth
         self._page_size = page_size
         self._sharing = PrefixSharing(page_size)
         self._refused: tuple[int, int] | None = None  # changes of the queue, and room, when pages were last missing
@@ -54,7 +56,7 @@ class Admission:
 
     def room(self, running: Collection[Sequence]) -> int:
         """Pages that may be given to a sequence that starts now."""
-        return self._cache.available() - self.reserve * len(running)
+        return self._cache.available() - self._growth.pages(running)
 
     def pages_for(self, sequence: Sequence) -> int:
         """Pages that it would need beyond those that the tree holds for it now."""

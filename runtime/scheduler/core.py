@@ -47,6 +47,7 @@ from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
+from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
@@ -102,11 +103,12 @@ class EngineCore:
         self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
         self._replies: list[Reply] = []
         self._tally = Tally()
+        self._growth = Growth(config.page_size)
         self._planner = Planner(
             cache,
             self._running,
             self._queue,
-            Admission(cache, oracle, self._queue, config.page_size),
+            Admission(cache, oracle, self._queue, self._growth, config.page_size),
             PrefillBudget(config.step_tokens, _seconds(config.itl_target_ms), step_time),
             preempts=config.policy == "priority",
             clock=clock,
@@ -334,6 +336,7 @@ class EngineCore:
         self._leave(sequence)
         del self._open[sequence.request_id]
         usage = self._usage(sequence)
+        self._growth.ended(generation.outputs)
         if reason == "abort":
             self._tally.aborted += 1
         else:

@@ -119,13 +119,10 @@ class Planner:
         if all(sequence.priority >= first.priority for sequence in running):
             return
         batch.subject = first
-        reserve = self._admission.reserve
         missing = self._admission.pages_for(first) - self._admission.room(running)
         if missing <= 0 and not running.full:
             return
-        for victim in preempted(
-            running, first.priority, self._cache.page_size, pages=missing, reserve=reserve, slot=running.full
-        ):
+        for victim in preempted(running, first.priority, self._cache.page_size, pages=missing, slot=running.full):
             self._retract(victim)
             self.preemptions += 1
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from palmette.runtime.scheduler.sequence import Sequence
 
+FADING = 1 / 64  # weight of the newest output length in their mean
 SLACK_SHARE = 0.125  # of the pool, free or evictable, before anybody is admitted after a retraction
 
 
@@ -42,11 +43,9 @@ def growth_victim(running: Iterable[Sequence], page_size: int) -> Sequence:
     )
 
 
-def preempted(
-    running: Iterable[Sequence], priority: int, page_size: int, *, pages: int, reserve: int, slot: bool
-) -> list[Sequence]:
+def preempted(running: Iterable[Sequence], priority: int, page_size: int, *, pages: int, slot: bool) -> list[Sequence]:
     """Whom a sequence of `priority` may displace to have `pages` more pages, and a slot where `slot` says so; nobody
-    where all lower ones together don't hold that. `reserve`: pages that each running one keeps others from taking."""
+    where all lower ones together don't hold that. Each that goes needs no page for its growth any more."""
     running = list(running)
     lower = [sequence for sequence in reversed(running) if sequence.priority < priority]
     lost = lost_work(running, page_size)
@@ -58,8 +57,36 @@ def preempted(
             break
         victims.append(sequence)
         holders.subtract(sequence.pages)
-        pages -= reserve + sum(holders[page] == 0 for page in sequence.pages)
+        pages -= 1 + sum(holders[page] == 0 for page in sequence.pages)
     return victims if pages <= 0 and (victims or not slot) else []
+
+
+class Growth:
+    """Pages that running sequences are expected to need still: what admission leaves free for them.
+
+    Outputs are expected to be as long as recent ones were, and never longer than they may be.
+    """
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._mean = 0.0  # output tokens of those that ended lately
+        self._ended = 0
+
+    def ended(self, outputs: int) -> None:
+        self._ended += 1
+        self._mean += (outputs - self._mean) * max(FADING, 1 / self._ended)
+
+    def pages(self, running: Iterable[Sequence]) -> int:
+        """At least one for each that runs."""
+        size, total = self._page_size, 0
+        for sequence in running:
+            generation = sequence.generation
+            if generation is None:
+                total += 1
+                continue
+            left = min(generation.max_tokens - generation.outputs, max(0.0, self._mean - generation.outputs))
+            total += max(1, int((sequence.length + left) // size) + 1 - len(sequence.pages))
+        return total
 
 
 class AdmissionHold:

@@ -169,7 +169,7 @@ def test_flush_and_dump() -> None:
 
 def test_first_come_is_served_in_order_and_longest_prefix_is_not_starved() -> None:
     def order(policy: str) -> list[str]:
-        harness = HashHarness(pages=40, max_running=1, policy=policy, aging_beta=30)
+        harness = HashHarness(pages=40, max_running=1, policy=policy, aging_alpha=1, aging_beta=30)
         harness.run(generate("warm", [1, 2, 3, 4, 5, 6, 7, 8], max_tokens=1))
         for request in (generate("first", [7] * 8, max_tokens=1), generate("cold", [9] * 4, max_tokens=1)):
             harness.core.submit(request)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from engine_harness import generate
 from hash_harness import HashHarness, alone
-from waiting import sequence
+from waiting import generating, sequence
 
 from palmette.radix_cache.pages import PageId
-from palmette.runtime.scheduler.retraction import AdmissionHold, growth_victim, lost_work, preempted, protected
+from palmette.runtime.scheduler.retraction import AdmissionHold, Growth, growth_victim, lost_work, preempted, protected
 from palmette.runtime.scheduler.sequence import Sequence
 
 
@@ -39,11 +39,11 @@ def test_lower_priorities_give_way_first_and_the_highest_keeps_its_first() -> No
 
 def test_only_as_many_lower_ones_are_displaced_as_it_takes() -> None:
     four = [running(0, [1, 2, 3], 12), running(1, [4, 5], 5), running(2, [6], 4, priority=1), running(3, [7], 1)]
-    assert preempted(four, 1, 4, pages=2, reserve=1, slot=False) == [four[3]]
-    assert preempted(four, 1, 4, pages=3, reserve=1, slot=False) == [four[3], four[1]]
-    assert preempted(four, 1, 4, pages=0, reserve=1, slot=True) == [four[3]]
-    assert preempted(four, 1, 4, pages=99, reserve=1, slot=True) == [], "nobody, where it would not help"
-    assert preempted(four[2:3], 1, 4, pages=0, reserve=1, slot=True) == []
+    assert preempted(four, 1, 4, pages=2, slot=False) == [four[3]]
+    assert preempted(four, 1, 4, pages=3, slot=False) == [four[3], four[1]]
+    assert preempted(four, 1, 4, pages=0, slot=True) == [four[3]]
+    assert preempted(four, 1, 4, pages=99, slot=True) == [], "nobody, where it would not help"
+    assert preempted(four[2:3], 1, 4, pages=0, slot=True) == []
 
 
 def test_the_hold_ends_with_slack_or_when_nothing_runs() -> None:
@@ -97,4 +97,25 @@ def test_after_a_retraction_there_is_slack_before_the_next_is_admitted() -> None
     requests = [generate(f"r{i}", [1 + i % 20, 2, 3, 4], max_tokens=20, ignore_eos=True) for i in range(30)]
     harness.run(*requests)
     assert harness.core.counters().retractions <= 30
+    assert [harness.answer(request.id) for request in requests] == [alone(request) for request in requests]
+
+
+def test_growth_expects_outputs_as_long_as_recent_ones_and_never_longer_than_they_may_be() -> None:
+    growth = Growth(4)
+    one, other = generating(running(0, [1, 2], 6), 100, outputs=1), generating(running(1, [3, 4], 6), 3, outputs=2)
+    assert growth.pages([one, other]) == 2, "nothing is known: a page each"
+    for _ in range(2000):
+        growth.ended(21)
+    assert growth.pages([other]) == 1
+    assert growth.pages([one]) == 5, "6 tokens + 20 to come are 7 pages, two of them there"
+    assert growth.pages([running(2, [5], 3)]) == 1, "a score does not grow"
+
+
+def test_what_outputs_are_expected_to_need_is_not_given_to_others() -> None:
+    harness = HashHarness(pages=32, page_size=4, max_running=8, policy="first_come")
+    harness.run(*[generate(f"w{i}", [1 + i, 2], max_tokens=20, ignore_eos=True) for i in range(20)])
+    before = harness.core.counters().retractions
+    requests = [generate(f"r{i}", [1 + i % 20, 2, 3, 4], max_tokens=20, ignore_eos=True) for i in range(30)]
+    harness.run(*requests)
+    assert harness.core.counters().retractions - before <= 6
     assert [harness.answer(request.id) for request in requests] == [alone(request) for request in requests]
