@@ -120,6 +120,8 @@ class RadixTree:
         upper = Node(node.key[:cut], node.pages[:pages], parent, node.last_used)
         upper.leases, upper.uses, upper.tails = node.leases, node.uses, node.tails
         upper.pins, upper.hint, upper.priority = node.pins, node.hint, node.priority
+        if self._learner is not None:
+            self._learner.split(upper, node)
         parent.children.replace(node, upper)
         node.key, node.pages, node.parent, node.tails = node.key[cut:], node.pages[pages:], upper, 0
         if node.scores is not None:
@@ -211,6 +213,8 @@ class RadixTree:
             if not step.leases:
                 self.evictable += step.spare
             top, step = step, step.parent
+        if self._learner is not None:
+            self._learner.finished(node, now)
         self._offer(node)
         self._forget_empty(top)
 

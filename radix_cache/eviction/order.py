@@ -36,6 +36,8 @@ class EvictionPolicy:
     Times are those of the cache's clock, whatever its unit. A policy serves one cache: it may keep state.
     """
 
+    learns = False  # whether the tree calls what is below `rank` and `chosen`
+
     def rank(self, node: Node, now: float) -> Rank:
         """Asked when a leaf becomes evictable, and when its last rank's time is over."""
         raise NotImplementedError
@@ -48,6 +50,12 @@ class EvictionPolicy:
 
     def added(self, node: Node, at: int, now: float) -> None:
         """The node's key has new pages from byte `at` on."""
+
+    def split(self, upper: Node, lower: Node) -> None:
+        """The beginning of `lower`'s key has become `upper`, a new node above it; `lower` still has all of it."""
+
+    def finished(self, node: Node, now: float) -> None:
+        """A request that ended at the node has let go of it and its path."""
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
         """The node is about to lose its key from byte `at` on, all of it where that is 0."""
