@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-UInt64 = npt.NDArray[np.uint64]
+UInt32 = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
 
 
@@ -49,46 +49,62 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     logits_at: Int32  # [L]: indices into tokens whose next-token logits are needed, ascending
 
 
+# One sample, as native/sample.h has it. Off values: top_k 0, top_p 1, min_p 0, repetition 1, frequency and presence 0;
+# temperature 0 is greedy. What doesn't change over a request comes first, in one piece.
+SAMPLE = np.dtype(
+    [
+        ("seed", "<u8"),
+        ("temperature", "<f4"),
+        ("top_p", "<f4"),
+        ("min_p", "<f4"),
+        ("repetition", "<f4"),
+        ("frequency", "<f4"),
+        ("presence", "<f4"),
+        ("top_k", "<i4"),
+        ("top_count", "<i4"),  # how many most likely tokens to report
+        ("wants_logprob", "<i4"),
+        ("reserved", "<i4"),
+        ("output_index", "<i8"),  # the RNG counter
+        ("logits_row", "<i4"),  # among the logits of the StepPlan
+        ("mask", "<i4"),  # 1 + its index among the masks; 0: everything is allowed
+    ]
+)
+
+
 class SamplePlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to draw and to report. S samples, K scored positions; CSR = (starts [S + 1], values).
 
-    `logits_rows` and `scored_rows` index the L logits of the StepPlan. Off values: top_k 0, top_p 1, min_p 0,
-    repetition 1, frequency and presence 0; temperature 0 is greedy.
+    A CSR whose starts are empty has nothing for any sample.
     """
 
-    logits_rows: Int32  # [S]
-    temperatures: Float32
-    top_ks: Int32
-    top_ps: Float32
-    min_ps: Float32
-    seeds: UInt64
-    output_indices: Int64  # the RNG counter of each sample
-    repetitions: Float32
-    frequencies: Float32
-    presences: Float32
+    samples: npt.NDArray[np.void]  # [S] of SAMPLE
     bias_starts: Int32  # logit bias, CSR
     bias_tokens: Int32
     bias_values: Float32
-    seen_starts: Int32  # tokens that a penalty concerns, CSR; empty for samples without penalties
+    seen_starts: Int32  # tokens that a penalty concerns, CSR
     seen_tokens: Int32
     seen_output_counts: Int32  # occurrences in the output (0: in the prompt only)
-    wants_logprob: npt.NDArray[np.bool_]  # [S]
-    top_counts: Int32  # [S]: how many most likely tokens to report
-    scored_rows: Int32  # [K]
-    scored_targets: Int32  # [K]: the token whose log-probability is reported
-    scored_top_counts: Int32  # [K]
+    masks: UInt32  # [M, vocabulary / 32]: tokens that a grammar allows, bit t % 32 of word t // 32
+    scored: (
+        Int32  # [K, 3]: row among the logits, the token whose log-probability is reported, most likely ones beside it
+    )
 
 
 class TopTokens(msgspec.Struct, frozen=True):
-    """The most likely tokens per position, CSR over positions, best first, ties by token id."""
+    """The most likely tokens per position, CSR over positions, best first, ties by id. Empty starts: none at all."""
 
     starts: Int32
     tokens: Int32
     logprobs: Float32
 
     def at(self, index: int) -> tuple[tuple[int, float], ...]:
+        if not len(self.starts):
+            return ()
         part = slice(int(self.starts[index]), int(self.starts[index + 1]))
         return tuple(zip(self.tokens[part].tolist(), self.logprobs[part].tolist(), strict=True))
+
+
+NO_TOPS = TopTokens(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,10 +144,12 @@ def decode(data: bytes, kind: type[M]) -> M:
 
 def _encode_array(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return (value.dtype.str, value.shape, np.ascontiguousarray(value).data)
+        kind = value.dtype.descr if value.dtype.names else value.dtype.str
+        return (kind, value.shape, np.ascontiguousarray(value).data)
     raise NotImplementedError(f"{type(value)!r} has no wire form in a plan")
 
 
 def _decode_array(kind: type, value: Any) -> Any:
     dtype, shape, data = value
-    return np.frombuffer(data, dtype=np.dtype(dtype)).reshape(shape)
+    named = dtype if isinstance(dtype, str) else [tuple(field) for field in dtype]
+    return np.frombuffer(data, dtype=np.dtype(named)).reshape(shape)

@@ -137,10 +137,8 @@ class Attention:
 
 # The arrays of a native/sample.h SamplePlan behind its counts, in order.
 _SAMPLE_ARRAYS = (
-    "logits", "rows", "temperatures", "top_ps", "min_ps", "repetitions", "frequencies", "presences", "top_ks", "noise",
-    "bias_starts", "bias_tokens", "bias_values", "seen_starts", "seen_tokens", "seen_counts", "wants_logprob",
-    "scored_rows", "scored_targets", "tokens", "logprobs", "failed", "top_starts", "top_tokens", "top_logprobs",
-    "scored_logprobs",
+    "logits", "samples", "bias_starts", "bias_tokens", "bias_values", "seen_starts", "seen_tokens", "seen_counts",
+    "masks", "scored", "drawn", "top_starts", "top_tokens", "top_logprobs", "scored_logprobs",
 )  # fmt: skip
 
 
@@ -149,19 +147,19 @@ class _SamplePlan(c.Structure):
         ("samples", c.c_int32),
         ("scores", c.c_int32),
         ("vocabulary", c.c_int32),
-        ("reserved", c.c_int32),
-        *((name, c.c_void_p) for name in _SAMPLE_ARRAYS),
+        ("mask_words", c.c_int32),
+        *((f"{name}_at", c.c_void_p) for name in _SAMPLE_ARRAYS),
     )
 
 
 def _sample(library: c.CDLL, handle: int | None, arrays: dict[str, npt.NDArray[Any]]) -> None:
     """Fills the result arrays of native/sample.h; `arrays` are named and typed as there. logits [L, vocabulary]."""
     plan = _SamplePlan(
-        len(arrays["rows"]),
-        len(arrays["scored_rows"]),
+        len(arrays["samples"]),
+        len(arrays["scored"]),
         arrays["logits"].shape[1],
-        0,
-        *(_at(arrays[name]) for name in _SAMPLE_ARRAYS),
+        arrays["masks"].shape[1],
+        *[_at(array) if (array := arrays[name]).size else None for name in _SAMPLE_ARRAYS],
     )
     library.palmette_sample(handle, c.byref(plan))
 
@@ -254,6 +252,7 @@ class Library:
         self._c.palmette_forward.argtypes = (c.c_void_p, c.c_void_p)
         self._c.palmette_sample.argtypes = (c.c_void_p, c.c_void_p)
         self._c.palmette_layout.argtypes = (c.c_int32,)
+        self._c.palmette_noise.argtypes, self._c.palmette_noise.restype = (c.c_uint64, c.c_int64), c.c_double
         for index, struct in enumerate((_Part, _Linear, _Layer, _Model, _Step, _AttentionCall, _SamplePlan)):
             assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
 
@@ -291,6 +290,11 @@ class Library:
 
     def tanh(self, x: Floats) -> Floats:
         return self._lanes(self._c.palmette_tanh, x)
+
+    def noise(self, seed: int, index: int) -> float:
+        """The noise of a draw, in [0, 1)."""
+        found: float = self._c.palmette_noise(seed, index)
+        return found
 
     def _lanes(self, function: Any, x: Floats) -> Floats:
         x = np.ascontiguousarray(x, np.float32)

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from struct import Struct
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from palmette.radix_cache.pages import PageId
 from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
-from palmette.runtime.plan import Purpose, SamplePlan, StepPlan
+from palmette.runtime.plan import SAMPLE, Purpose, SamplePlan, StepPlan
 from palmette.runtime.scheduler.sequence import Generation, Sequence
+
+V = TypeVar("V", int, float)
+
+# Most steps have no bias, no penalty, no score: shared, and never written to.
+NONE = np.zeros(0, dtype=np.int32)
+NO_FLOATS = np.zeros(0, dtype=np.float32)
+NO_TRIPLES = np.zeros((0, 3), dtype=np.int32)
+NO_SAMPLES = np.zeros(0, dtype=SAMPLE)
+NO_MASKS = np.zeros((0, 0), dtype=np.uint32)
+
+_DRAWN = Struct("<qii")  # the fields of a SAMPLE that differ from token to token
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,50 +132,36 @@ class _StepArrays:
 
 
 class _SampleArrays:
+    """Samples as the bytes of their records: one conversion for all of them."""
+
     def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._drawn: list[Generation] = []
-        self._scored_rows: list[int] = []
-        self._scored_targets: list[int] = []
-        self._scored_tops: list[int] = []
+        self._records: list[bytes] = []
+        self._biases: list[dict[int, float]] = []
+        self._seen: list[dict[int, int]] = []
+        self._scored: list[tuple[int, int, int]] = []
 
     def score(self, logits_row: int, sequence: Sequence, position: int) -> None:
         assert sequence.scoring is not None
-        self._scored_rows.append(logits_row)
-        self._scored_targets.append(sequence.token(position))
-        self._scored_tops.append(sequence.scoring.top_count)
+        self._scored.append((logits_row, sequence.token(position), sequence.scoring.top_count))
 
     def draw(self, logits_row: int, generation: Generation) -> None:
-        self._rows.append(logits_row)
-        self._drawn.append(generation)
+        self._records.append(generation.record + _DRAWN.pack(generation.output_index, logits_row, 0))
+        self._biases.append(_bias(generation))
+        self._seen.append(generation.seen or {})
 
     def plan(self) -> SamplePlan:
-        drawn = self._drawn
-        params = [generation.params for generation in drawn]
-        biases = [_bias(generation) for generation in drawn]
-        seen = [generation.seen or {} for generation in drawn]
+        bias_starts, bias = _csr(self._biases)
+        seen_starts, seen = _csr(self._seen)
         return SamplePlan(
-            logits_rows=_int32(self._rows),
-            temperatures=_float32([p.temperature for p in params]),
-            top_ks=_int32([p.top_k or 0 for p in params]),
-            top_ps=_float32([p.top_p for p in params]),
-            min_ps=_float32([p.min_p for p in params]),
-            seeds=np.array([g.seed & 0xFFFF_FFFF_FFFF_FFFF for g in drawn], dtype=np.uint64),
-            output_indices=np.array([g.output_index for g in drawn], dtype=np.int64),
-            repetitions=_float32([p.repetition_penalty for p in params]),
-            frequencies=_float32([p.frequency_penalty for p in params]),
-            presences=_float32([p.presence_penalty for p in params]),
-            bias_starts=_starts(biases),
-            bias_tokens=_int32([token for bias in biases for token in bias]),
-            bias_values=_float32([value for bias in biases for value in bias.values()]),
-            seen_starts=_starts(seen),
-            seen_tokens=_int32([token for tokens in seen for token in tokens]),
-            seen_output_counts=_int32([count for tokens in seen for count in tokens.values()]),
-            wants_logprob=np.array([p.logprobs for p in params], dtype=np.bool_),
-            top_counts=_int32([p.top_logprobs if p.logprobs else 0 for p in params]),
-            scored_rows=_int32(self._scored_rows),
-            scored_targets=_int32(self._scored_targets),
-            scored_top_counts=_int32(self._scored_tops),
+            samples=np.frombuffer(b"".join(self._records), dtype=SAMPLE) if self._records else NO_SAMPLES,
+            bias_starts=bias_starts,
+            bias_tokens=_int32([token for token, _ in bias]),
+            bias_values=_float32([value for _, value in bias]),
+            seen_starts=seen_starts,
+            seen_tokens=_int32([token for token, _ in seen]),
+            seen_output_counts=_int32([count for _, count in seen]),
+            masks=NO_MASKS,
+            scored=_triples(self._scored),
         )
 
 
@@ -181,18 +180,21 @@ def _bias(generation: Generation) -> dict[int, float]:
 
 
 def _int32(values: Seq[int]) -> npt.NDArray[np.int32]:
-    return np.array(values, dtype=np.int32)
+    return NONE if not values else np.array(values, dtype=np.int32)
 
 
 def _float32(values: Seq[float]) -> npt.NDArray[np.float32]:
-    return np.array(values, dtype=np.float32)
+    return NO_FLOATS if not values else np.array(values, dtype=np.float32)
 
 
 def _triples(values: Seq[tuple[int, int, int]]) -> npt.NDArray[np.int32]:
-    return np.array(values, dtype=np.int32).reshape(len(values), 3)
+    return NO_TRIPLES if not values else np.array(values, dtype=np.int32)
 
 
-def _starts(parts: Seq[dict[int, int]] | Seq[dict[int, float]]) -> npt.NDArray[np.int32]:
+def _csr(parts: list[dict[int, V]]) -> tuple[npt.NDArray[np.int32], list[tuple[int, V]]]:
+    """Starts and entries of all parts; no starts where there is no entry."""
+    if not any(parts):
+        return NONE, []
     starts = np.zeros(len(parts) + 1, dtype=np.int32)
     np.cumsum([len(part) for part in parts], out=starts[1:])
-    return starts
+    return starts, [entry for part in parts for entry in part.items()]

@@ -7,6 +7,7 @@ Only the scheduler's core moves a sequence between states; this module just says
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from struct import Struct
 
 from palmette.radix_cache.cache import Lease
 from palmette.radix_cache.pages import PageId
@@ -15,6 +16,8 @@ from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
+
+_RECORD = Struct("<Qffffffiiii")  # the first fields of a SAMPLE (runtime/plan.py)
 
 
 @dataclass(slots=True)
@@ -29,6 +32,27 @@ class Generation:
     barred: tuple[int, ...]  # ids that may not come before min_tokens
     seen: dict[int, int] | None
     outputs: int = 0
+    _record: bytes | None = None
+
+    @property
+    def record(self) -> bytes:
+        """What of a plan's SAMPLE doesn't change over the request."""
+        if self._record is None:
+            params = self.params
+            self._record = _RECORD.pack(
+                self.seed & 0xFFFF_FFFF_FFFF_FFFF,
+                params.temperature,
+                params.top_p,
+                params.min_p,
+                params.repetition_penalty,
+                params.frequency_penalty,
+                params.presence_penalty,
+                params.top_k or 0,
+                params.top_logprobs if params.logprobs else 0,
+                params.logprobs,
+                0,
+            )
+        return self._record
 
     @property
     def output_index(self) -> int:

@@ -50,8 +50,8 @@ class SimulatedWorker:
 
     def sample(self, handle: StepLoad, plan: SamplePlan) -> StepResult:
         self.take(handle)
-        drawn = zip(plan.seeds.tolist(), plan.output_indices.tolist(), strict=True)
-        return result([self.script(seed, index) for seed, index in drawn], len(plan.scored_rows))
+        drawn = zip(plan.samples["seed"].tolist(), plan.samples["output_index"].tolist(), strict=True)
+        return result([self.script(seed, index) for seed, index in drawn], len(plan.scored))
 
     def seconds(self, load: StepLoad) -> float:
         return self._model.seconds(load)

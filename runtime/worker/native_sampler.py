@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.kernels.cpu.library import Library, NativeEngine
-from palmette.runtime.plan import Int32, SamplePlan, TopTokens
-from palmette.runtime.worker.sampler import NOT_FINITE, Sampled, uniform_noise
+from palmette.runtime.plan import NO_TOPS, Int32, SamplePlan, TopTokens
+from palmette.runtime.worker.sampler import NOT_FINITE, Sampled
 
-# native/sample.h's Failure
+DRAWN = np.dtype([("token", "<i4"), ("logprob", "<f4"), ("failed", "<i4")])  # native/sample.h's Drawn
+# … and its Failure
 _FAILURES = {1: NOT_FINITE, 2: "No token could be drawn with these sampling parameters: none is left."}
 
 
@@ -25,41 +26,24 @@ class NativeSampler:
 
     def __call__(self, logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
         """See sampler.sample."""
-        count, scores = len(plan.logits_rows), len(plan.scored_rows)
-        starts = np.zeros(count + scores + 1, dtype=np.int32)
-        wanted = np.concatenate([plan.top_counts, plan.scored_top_counts])
-        np.cumsum(np.minimum(wanted, logits.shape[1]), out=starts[1:])
-        noise = [
-            uniform_noise(seed, index)
-            for seed, index in zip(plan.seeds.tolist(), plan.output_indices.tolist(), strict=True)
-        ]
-        tokens, failed = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.uint8)
-        logprobs, scored = np.zeros(count, dtype=np.float32), np.zeros(scores, dtype=np.float32)
-        top_tokens = np.zeros(int(starts[-1]), dtype=np.int32)
-        top_logprobs = np.zeros(int(starts[-1]), dtype=np.float32)
+        count = len(plan.samples)
+        drawn = np.zeros(count, dtype=DRAWN)
+        scored = np.zeros(len(plan.scored), dtype=np.float32)
+        starts = _starts(plan, logits.shape[1])
+        listed = int(starts[-1]) if len(starts) else 0
+        top_tokens, top_logprobs = np.zeros(listed, dtype=np.int32), np.zeros(listed, dtype=np.float32)
         self._native.sample(
             logits=logits,
-            rows=plan.logits_rows,
-            temperatures=plan.temperatures,
-            top_ps=plan.top_ps,
-            min_ps=plan.min_ps,
-            repetitions=plan.repetitions,
-            frequencies=plan.frequencies,
-            presences=plan.presences,
-            top_ks=plan.top_ks,
-            noise=np.array(noise, dtype=np.float64),
+            samples=plan.samples,
             bias_starts=plan.bias_starts,
             bias_tokens=plan.bias_tokens,
             bias_values=plan.bias_values,
             seen_starts=plan.seen_starts,
             seen_tokens=plan.seen_tokens,
             seen_counts=plan.seen_output_counts,
-            wants_logprob=plan.wants_logprob.view(np.uint8),
-            scored_rows=plan.scored_rows,
-            scored_targets=plan.scored_targets,
-            tokens=tokens,
-            logprobs=logprobs,
-            failed=failed,
+            masks=plan.masks,
+            scored=plan.scored,
+            drawn=drawn,
             top_starts=starts,
             top_tokens=top_tokens,
             top_logprobs=top_logprobs,
@@ -67,9 +51,22 @@ class NativeSampler:
         )
 
         def top(begin: int, end: int) -> TopTokens:
+            if not len(starts):
+                return NO_TOPS
             part: Int32 = starts[begin : end + 1]
             entries = slice(int(part[0]), int(part[-1]))
             return TopTokens(part - part[0], top_tokens[entries], top_logprobs[entries])
 
-        errors = {int(index): _FAILURES[int(failed[index])] for index in np.flatnonzero(failed)}
-        return Sampled(tokens, logprobs, top(0, count), scored, top(count, count + scores), errors)
+        failed = drawn["failed"]
+        errors = {int(index): _FAILURES[int(failed[index])] for index in np.flatnonzero(failed)} if failed.any() else {}
+        return Sampled(drawn["token"], drawn["logprob"], top(0, count), scored, top(count, count + len(scored)), errors)
+
+
+def _starts(plan: SamplePlan, vocabulary: int) -> Int32:
+    """Where the most likely tokens of each sample, then of each score, begin; empty where none are wanted."""
+    wanted = np.concatenate([plan.samples["top_count"], plan.scored[:, 2]])
+    if not wanted.any():
+        return NO_TOPS.starts
+    starts = np.zeros(len(wanted) + 1, dtype=np.int32)
+    np.cumsum(np.minimum(wanted, vocabulary), out=starts[1:])
+    return starts

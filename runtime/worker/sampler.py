@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from palmette.runtime.plan import Float32, SamplePlan, TopTokens
+from palmette.runtime.plan import Float32, Int32, SamplePlan, TopTokens
 
 Row = npt.NDArray[np.float32]
 
@@ -32,12 +32,12 @@ class Sampled:
 
 def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
     """`logits` [L, vocabulary] float32, C-contiguous; not changed."""
-    count = len(plan.logits_rows)
+    count = len(plan.samples)
     tokens = np.zeros(count, dtype=np.int32)
     logprobs = np.zeros(count, dtype=np.float32)
     top: list[list[tuple[int, float]]] = []
     errors: dict[int, str] = {}
-    for index, row in enumerate(plan.logits_rows.tolist()):
+    for index, row in enumerate(plan.samples["logits_row"].tolist()):
         raw = logits[row]
         best = int(raw.argmax())
         if not np.isfinite(raw[best]):
@@ -50,10 +50,10 @@ def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
             errors[index] = f"No token could be drawn with these sampling parameters ({type(fault).__name__}: {fault})."
             top.append([])
             continue
-        if plan.wants_logprob[index]:
+        if plan.samples["wants_logprob"][index]:
             normaliser = _log_normaliser(raw)
             logprobs[index] = raw[tokens[index]] - normaliser
-            top.append(_most_likely(raw, normaliser, int(plan.top_counts[index])))
+            top.append(_most_likely(raw, normaliser, int(plan.samples["top_count"][index])))
         else:
             top.append([])
     scored, scored_top = _score(logits, plan)
@@ -61,26 +61,26 @@ def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
 
 
 def _score(logits: npt.NDArray[np.float32], plan: SamplePlan) -> tuple[Float32, TopTokens]:
-    scored = np.zeros(len(plan.scored_rows), dtype=np.float32)
+    scored = np.zeros(len(plan.scored), dtype=np.float32)
     top: list[list[tuple[int, float]]] = []
-    for index, (row, target) in enumerate(zip(plan.scored_rows.tolist(), plan.scored_targets.tolist(), strict=True)):
+    for index, (row, target, top_count) in enumerate(plan.scored.tolist()):
         normaliser = _log_normaliser(logits[row])
         scored[index] = logits[row, target] - normaliser
-        top.append(_most_likely(logits[row], normaliser, int(plan.scored_top_counts[index])))
+        top.append(_most_likely(logits[row], normaliser, top_count))
     return scored, _csr(top)
 
 
 def _draw(raw: Row, plan: SamplePlan, index: int) -> int:
     row = _adjusted(raw, plan, index)
-    temperature = float(plan.temperatures[index])
-    top_k = int(plan.top_ks[index])
+    params = plan.samples[index]
+    temperature, top_k = float(params["temperature"]), int(params["top_k"])
     if temperature == 0 or top_k == 1:
         return int(row.argmax())  # the first of equals: ties break by token id
     scaled = row.astype(np.float64)
     scaled -= scaled.max()
     scaled /= temperature
-    uniform = uniform_noise(int(plan.seeds[index]), int(plan.output_indices[index]))
-    top_p, min_p = float(plan.top_ps[index]), float(plan.min_ps[index])
+    uniform = uniform_noise(int(params["seed"]), int(params["output_index"]))
+    top_p, min_p = float(params["top_p"]), float(params["min_p"])
     if not top_k and top_p >= 1 and min_p <= 0:
         return _invert(np.exp(scaled), uniform)
     candidates = _filtered(scaled, top_k, top_p, min_p)
@@ -88,22 +88,29 @@ def _draw(raw: Row, plan: SamplePlan, index: int) -> int:
 
 
 def _adjusted(raw: Row, plan: SamplePlan, index: int) -> Row:
-    """`raw` after logit bias and penalties; `raw` itself where there are none."""
-    bias = slice(int(plan.bias_starts[index]), int(plan.bias_starts[index + 1]))
-    seen = slice(int(plan.seen_starts[index]), int(plan.seen_starts[index + 1]))
-    if bias.start == bias.stop and seen.start == seen.stop:
+    """`raw` after logit bias, penalties and mask; `raw` itself where there are none."""
+    params = plan.samples[index]
+    bias, seen, mask = _part(plan.bias_starts, index), _part(plan.seen_starts, index), int(params["mask"])
+    if bias.start == bias.stop and seen.start == seen.stop and not mask:
         return raw
     row = raw.copy()
     row[plan.bias_tokens[bias]] += plan.bias_values[bias]
     tokens = plan.seen_tokens[seen]
     if len(tokens):
         values = row[tokens]
-        repetition = plan.repetitions[index]
+        repetition = params["repetition"]
         values = np.where(values > 0, values / repetition, values * repetition)
         counts = plan.seen_output_counts[seen].astype(np.float32)
-        values = values - counts * plan.frequencies[index] - (counts > 0) * plan.presences[index]
+        values = values - counts * params["frequency"] - (counts > 0) * params["presence"]
         row[tokens] = values
+    if mask:
+        allowed = np.unpackbits(plan.masks[mask - 1].view(np.uint8), count=len(row), bitorder="little")
+        row[allowed == 0] = -np.inf
     return row
+
+
+def _part(starts: Int32, index: int) -> slice:
+    return slice(int(starts[index]), int(starts[index + 1])) if len(starts) else slice(0, 0)
 
 
 def _filtered(scaled: npt.NDArray[np.float64], top_k: int, top_p: float, min_p: float) -> npt.NDArray[np.int64]:

@@ -1,6 +1,6 @@
 // From logits to tokens and log-probabilities, a row at a time: a row's bits never depend on the others.
 //
-// Order: logit bias, penalties, temperature, top-k, top-p, min-p. Log-probabilities are of the raw logits. A draw inverts
+// Order: logit bias, penalties, mask, temperature, top-k, top-p, min-p. Log-probabilities are of the raw logits. A draw inverts
 // the cumulative weights, in the order of token ids where nothing is filtered, else from the likeliest on (ties by id).
 // runtime/worker/sampler.py defines the meaning; runtime/plan.py the arrays.
 #pragma once
@@ -13,74 +13,100 @@
 
 namespace palmette {
 
-// The arrays of a SamplePlan, and where the results go. CSR: starts have one entry more than rows.
+// One sample's parameters: runtime/plan.py's SAMPLE, field by field.
+struct Sample {
+  uint64_t seed;
+  float temperature, top_p, min_p, repetition, frequency, presence;
+  int32_t top_k, top_count, wants_logprob, reserved;
+  int64_t output_index;
+  int32_t row;   // of the logits
+  int32_t mask;  // 1 + its index; 0: none
+};
+
+struct Scored {
+  int32_t row, target, top_count;
+};
+
+struct Drawn {
+  int32_t token;
+  float logprob;
+  int32_t failed;  // a Failure
+};
+
+// The arrays of a SamplePlan, and where the results go. CSR: starts have one entry more than samples, or are null where no
+// sample has any.
 struct SamplePlan {
-  int32_t samples, scores, vocabulary, reserved;
+  int32_t samples, scores, vocabulary, mask_words;
   const float* logits;
-  const int32_t* rows;  // [samples]
-  const float *temperatures, *top_ps, *min_ps, *repetitions, *frequencies, *presences;
-  const int32_t* top_ks;
-  const double* noise;  // [samples], in [0, 1)
+  const Sample* sample;
   const int32_t *bias_starts, *bias_tokens;
   const float* bias_values;
   const int32_t *seen_starts, *seen_tokens, *seen_counts;
-  const uint8_t* wants_logprob;
-  const int32_t* scored_rows;  // [scores]
-  const int32_t* scored_targets;
-  int32_t* tokens;  // [samples]
-  float* logprobs;
-  uint8_t* failed;  // [samples], a Failure
+  const uint32_t* masks;  // [masks][mask_words]
+  const Scored* scored;
+  Drawn* drawn;  // [samples]
   const int32_t* top_starts;  // of samples, then of scores
   int32_t* top_tokens;
   float* top_logprobs;
   float* scored_logprobs;
 };
 
-enum Failure : uint8_t { NONE = 0, NOT_FINITE = 1, NOTHING_LEFT = 2 };
+// A number in [0, 1) with 53 random bits, from (seed, index) alone: runtime/worker/sampler.py's uniform_noise.
+static inline uint64_t mix(uint64_t value) {
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+static inline double uniform_noise(uint64_t seed, int64_t index) {
+  return double(mix(mix(seed) ^ uint64_t(index)) >> 11) * 0x1p-53;
+}
+
+enum Failure : int32_t { NONE = 0, NOT_FINITE = 1, NOTHING_LEFT = 2 };
 
 class Sampler {
  public:
   void draw(const SamplePlan& plan, int index) {
-    const float* raw = plan.logits + int64_t(plan.rows[index]) * plan.vocabulary;
-    plan.failed[index] = NONE;
+    const Sample& sample = plan.sample[index];
+    Drawn& drawn = plan.drawn[index];
+    const float* raw = plan.logits + int64_t(sample.row) * plan.vocabulary;
+    drawn = Drawn{0, 0, NONE};
     const float most = peak(raw, plan.vocabulary);
     if (!std::isfinite(most)) {
-      plan.failed[index] = NOT_FINITE;
+      drawn.failed = NOT_FINITE;
       return;
     }
     const float* row = adjust(plan, index, raw);
-    const float temperature = plan.temperatures[index];
-    const int top_k = plan.top_ks[index];
     int token;
     if (row != raw && !std::isfinite(peak(row, plan.vocabulary))) {
-      token = -1;  // bias and penalties have left no number
-    } else if (temperature == 0 || top_k == 1) {
+      token = -1;  // bias, penalties and mask have left no number
+    } else if (sample.temperature == 0 || sample.top_k == 1) {
       token = first_of(row, plan.vocabulary, peak(row, plan.vocabulary));
     } else {
-      weigh(row, plan.vocabulary, temperature);
-      const bool filtered = top_k > 0 || plan.top_ps[index] < 1 || plan.min_ps[index] > 0;
-      token = filtered ? draw_filtered(plan.vocabulary, top_k, plan.top_ps[index], plan.min_ps[index], plan.noise[index])
-                       : draw_any(plan.vocabulary, plan.noise[index]);
+      weigh(row, plan.vocabulary, sample.temperature);
+      const double noise = uniform_noise(sample.seed, sample.output_index);
+      const bool filtered = sample.top_k > 0 || sample.top_p < 1 || sample.min_p > 0;
+      token = filtered ? draw_filtered(plan.vocabulary, sample.top_k, sample.top_p, sample.min_p, noise)
+                       : draw_any(plan.vocabulary, noise);
     }
     if (token < 0) {
-      plan.failed[index] = NOTHING_LEFT;
+      drawn.failed = NOTHING_LEFT;
       return;
     }
-    plan.tokens[index] = token;
-    const int wanted = plan.top_starts[index + 1] - plan.top_starts[index];
-    if (plan.wants_logprob[index]) {
+    drawn.token = token;
+    if (sample.wants_logprob) {
       const double normaliser = log_normaliser(raw, plan.vocabulary, most);
-      plan.logprobs[index] = float(raw[token] - normaliser);
-      likeliest(plan, raw, normaliser, plan.top_starts[index], wanted);
+      drawn.logprob = float(raw[token] - normaliser);
+      likeliest(plan, raw, normaliser, index);
     }
   }
 
   void score(const SamplePlan& plan, int index) {
-    const float* raw = plan.logits + int64_t(plan.scored_rows[index]) * plan.vocabulary;
+    const Scored& scored = plan.scored[index];
+    const float* raw = plan.logits + int64_t(scored.row) * plan.vocabulary;
     const double normaliser = log_normaliser(raw, plan.vocabulary, peak(raw, plan.vocabulary));
-    plan.scored_logprobs[index] = float(raw[plan.scored_targets[index]] - normaliser);
-    const int32_t* starts = plan.top_starts + plan.samples + index;
-    likeliest(plan, raw, normaliser, starts[0], starts[1] - starts[0]);
+    plan.scored_logprobs[index] = float(raw[scored.target] - normaliser);
+    likeliest(plan, raw, normaliser, plan.samples + index);
   }
 
  private:
@@ -111,18 +137,33 @@ class Sampler {
   }
 
   const float* adjust(const SamplePlan& plan, int index, const float* raw) {
-    const int bias = plan.bias_starts[index], bias_end = plan.bias_starts[index + 1];
-    const int seen = plan.seen_starts[index], seen_end = plan.seen_starts[index + 1];
-    if (bias == bias_end && seen == seen_end) return raw;
+    const Sample& sample = plan.sample[index];
+    const int bias = part(plan.bias_starts, index), bias_end = part(plan.bias_starts, index + 1);
+    const int seen = part(plan.seen_starts, index), seen_end = part(plan.seen_starts, index + 1);
+    if (bias == bias_end && seen == seen_end && sample.mask == 0) return raw;
     row_.assign(raw, raw + plan.vocabulary);
     for (int i = bias; i < bias_end; i++) row_[plan.bias_tokens[i]] += plan.bias_values[i];
     for (int i = seen; i < seen_end; i++) {
       float& value = row_[plan.seen_tokens[i]];
       const int count = plan.seen_counts[i];
-      value = value > 0 ? value / plan.repetitions[index] : value * plan.repetitions[index];
-      value = value - float(count) * plan.frequencies[index] - (count > 0 ? plan.presences[index] : 0.0f);
+      value = value > 0 ? value / sample.repetition : value * sample.repetition;
+      value = value - float(count) * sample.frequency - (count > 0 ? sample.presence : 0.0f);
     }
+    if (sample.mask > 0) bar(plan.masks + int64_t(sample.mask - 1) * plan.mask_words, plan.vocabulary);
     return row_.data();
+  }
+  static int part(const int32_t* starts, int index) { return starts == nullptr ? 0 : starts[index]; }
+
+  // What the mask doesn't allow becomes −infinity.
+  void bar(const uint32_t* mask, int count) {
+    for (int from = 0; from < count; from += 32) {
+      const uint32_t word = mask[from / 32];
+      const int end = std::min(32, count - from);
+      if (word == 0) std::fill_n(row_.data() + from, end, -INFINITY);
+      else if (word != 0xffffffffu)
+        for (int i = 0; i < end; i++)
+          if (!(word >> i & 1)) row_[from + i] = -INFINITY;
+    }
   }
 
   // weights_[i] = exp((x[i] − max) / temperature), and the sums of runs of RUN ids.
@@ -214,7 +255,9 @@ class Sampler {
     return double(most) + std::log(sum);
   }
 
-  void likeliest(const SamplePlan& plan, const float* raw, double normaliser, int at, int wanted) {
+  // `position`: of the samples, then of the scores.
+  void likeliest(const SamplePlan& plan, const float* raw, double normaliser, int position) {
+    const int at = part(plan.top_starts, position), wanted = part(plan.top_starts, position + 1) - at;
     if (wanted <= 0) return;
     ids_.resize(plan.vocabulary);
     for (int i = 0; i < plan.vocabulary; i++) ids_[i] = i;

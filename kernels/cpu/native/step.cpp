@@ -349,6 +349,7 @@ void palmette_embed(const palmette::Linear* w, const int32_t* tokens, int32_t co
 void palmette_norm(const float* x, const float* weight, int32_t rows, int32_t width, float eps, float* out) {
   for (int64_t row = 0; row < rows; row++) palmette::norm(x + row * width, weight, width, eps, out + row * width);
 }
+double palmette_noise(uint64_t seed, int64_t index) { return palmette::uniform_noise(seed, index); }
 void palmette_exp(const float* x, int32_t count, float* out) {
   using namespace palmette;
   for (int32_t i = 0; i < count; i += LANES) {

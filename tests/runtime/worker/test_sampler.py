@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,15 +29,17 @@ VOCABULARY = Vocabulary(tuple(bytes([i % 256]) for i in range(3000)), {}, (0,))
 Sample = Callable[[np.ndarray[Any, np.dtype[np.float32]], SamplePlan], Sampled]
 
 
-@pytest.fixture(scope="session", params=["numpy", "native"])
-def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
-    if request.param == "numpy":
-        return numpy_sample
+@pytest.fixture(scope="session")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Library:
     try:
-        library = build(tmp_path_factory.getbasetemp() / "kernels", detect_target())
+        return Library(build(tmp_path_factory.getbasetemp() / "kernels", detect_target()))
     except BuildError as error:
         pytest.skip(str(error))
-    return NativeSampler(Library(library))
+
+
+@pytest.fixture(scope="session", params=["numpy", "native"])
+def sample(request: pytest.FixtureRequest) -> Sample:
+    return numpy_sample if request.param == "numpy" else NativeSampler(request.getfixturevalue("native"))
 
 
 def generation(outputs: int = 0, seen: dict[int, int] | None = None, **options: Any) -> Generation:
@@ -212,3 +215,33 @@ def test_plans_and_results_travel_as_bytes(sample: Sample) -> None:
         scored_logprobs=drawn.scored_logprobs, scored_top=drawn.scored_top, sample_errors={1: "x"},
     )  # fmt: skip
     assert decode(encode(result), StepResult).sample_errors == {1: "x"}
+
+
+def test_a_mask_bars_what_it_does_not_allow(sample: Sample) -> None:
+    raw = logits(3)
+    plan = plan_of(generation(temperature=0.0), generation(temperature=1.0, seed=5), generation(temperature=0.0))
+    allowed = np.zeros((2, -(-VOCABULARY.size // 32) * 32), dtype=np.uint8)
+    allowed[0, [40, 70, 2999]] = allowed[1, 33] = 1
+    samples = plan.samples.copy()
+    samples["mask"] = [0, 2, 1]
+    plan = msgspec.structs.replace(
+        plan, samples=samples, masks=np.packbits(allowed, axis=1, bitorder="little").view(np.uint32)
+    )
+    tokens = sample(raw, plan).tokens.tolist()
+    assert tokens == [int(raw[0].argmax()), 33, max((40, 70, 2999), key=lambda token: raw[2, token])]
+
+
+def test_a_mask_that_allows_nothing_fails_alone(sample: Sample) -> None:
+    plan = plan_of(generation(temperature=0.0), generation(temperature=0.5))
+    samples = plan.samples.copy()
+    samples["mask"] = [0, 1]
+    plan = msgspec.structs.replace(plan, samples=samples, masks=np.zeros((1, 94), dtype=np.uint32))
+    drawn = sample(logits(2), plan)
+    assert set(drawn.errors) == {1}
+    assert drawn.tokens[0] == logits(2)[0].argmax()
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))
+def test_native_code_has_the_same_noise(native: Library, seed: int, index: int) -> None:
+    assert native.noise(seed, index) == uniform_noise(seed, index)
