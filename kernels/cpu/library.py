@@ -259,11 +259,13 @@ class Library:
     def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
         return NativeEngine(self._c, model, threads)
 
-    def linear(self, weight: Weight | Fused, x: Floats) -> Floats:
-        """x [rows, inputs] → [rows, outputs], in one thread."""
+    def linear(self, weight: Weight | Fused, x: Floats, out: Floats | None = None) -> Floats:
+        """x [rows, inputs] → [rows, outputs], in one thread; in `out` [rows, outputs padded to 16] where it is given."""
         x, weights = np.ascontiguousarray(x, np.float32), _fused(weight)
         struct = _linear(weights)
-        out = np.full((len(x), struct.blocks * LANES), np.nan, np.float32)
+        if out is None:
+            out = np.full((len(x), struct.blocks * LANES), np.nan, np.float32)
+        assert out.shape == (len(x), struct.blocks * LANES), f"an output of {out.shape}"
         self._c.palmette_linear(c.byref(struct), _at(x), len(x), _at(out))
         return out[:, : sum(part.outputs for part in weights)]
 

@@ -67,13 +67,17 @@ def measure_kernels(model: str, machine: Machine, budget: float = 0.25) -> list[
 def _measured(
     name: str, library: Library, weights: Sequence[Weight], rows: int, machine: Machine, budget: float
 ) -> KernelFigure:
-    """The weights take turns, so that each is read from memory as in a step, not from a cache."""
+    """The weights take turns, so that each is read from memory as in a step, not from a cache; outputs stay in one
+    place, whose pages are there, as in a step too."""
     import numpy as np
+
+    from palmette.kernels.cpu.packing import LANES
 
     assert machine.limits is not None, "checked by measure_kernels"
     weight, turns = weights[0], cycle(weights)
     x = np.linspace(-1, 1, rows * weight.inputs, dtype=np.float32).reshape(rows, weight.inputs)
-    seconds = _best(lambda: library.linear(next(turns), x), budget)
+    out = np.zeros((rows, weight.blocks * LANES), dtype=np.float32)
+    seconds = _best(lambda: library.linear(next(turns), x, out), budget)
     operations = 2.0 * rows * weight.outputs * weight.inputs
     rates = machine.limits.rates
     rate = rates.get(ARITHMETIC[weight.format], rates["f32"]) / machine.threads
