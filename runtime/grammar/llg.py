@@ -1,0 +1,243 @@
+"""llguidance behind our protocol: grammars of its Lark dialect as Grammar and Matcher.
+
+Schemas, EBNF and tags come here as Lark text. Whatever fails inside llguidance is a GrammarError of the one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.protocol import (
+    Explanation,
+    GrammarSource,
+    Mask,
+    TokenSpace,
+    check_count,
+)
+
+MAX_GRAMMAR = 2_000_000  # symbols
+BYTE_EOS = 256
+
+
+class _Tokens:
+    """What llguidance asks of a tokenizer."""
+
+    bos_token_id = None
+
+    def __init__(self, space: TokenSpace) -> None:
+        vocabulary = space.vocabulary
+        self.eos_token_id = vocabulary.eos_ids[0]
+        special = set(vocabulary.special_pieces) | set(vocabulary.eos_ids)
+        self.special_token_ids = sorted(special)
+        self.tokens = [
+            vocabulary.special_pieces.get(token, f"<|{token}|>").encode() if token in special else piece
+            for token, piece in enumerate(vocabulary.pieces)
+        ]
+        self._space = space
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return self._space.encode(text.decode() if isinstance(text, bytes) else text)
+
+
+class _Bytes:
+    """A token for each byte, and an end: for questions about texts."""
+
+    bos_token_id = None
+    eos_token_id = BYTE_EOS
+    special_token_ids = (BYTE_EOS,)
+    tokens = tuple(bytes([byte]) for byte in range(256)) + (b"<|end|>",)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)
+
+
+def _tokenizer(tokens: Any, eos_ids: Sequence[int]) -> LLTokenizer:
+    return LLTokenizer(TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=list(eos_ids))
+
+
+@lru_cache(maxsize=1)
+def byte_tokenizer() -> LLTokenizer:
+    return _tokenizer(_Bytes(), [BYTE_EOS])
+
+
+class LlgTokenizers:
+    """One llguidance tokenizer (a trie of the vocabulary) for each TokenSpace, made when first needed."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[TokenSpace, LLTokenizer] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def of(self, space: TokenSpace) -> LLTokenizer:
+        with self._lock:
+            found = self._made.get(space)
+            if found is None:
+                found = self._made[space] = _tokenizer(_Tokens(space), space.vocabulary.eos_ids)
+            return found
+
+
+_TOKENIZERS = LlgTokenizers()
+
+
+def start(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
+    """Raises GrammarError with llguidance's own message, which has the line."""
+    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)
+    matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits)
+    if matcher.is_error():
+        raise GrammarError(_first_lines(matcher.get_error()))
+    return matcher
+
+
+def _first_lines(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return f"The grammar can't be used: {' '.join(lines[:3])[:300]}"
+
+
+@lru_cache(maxsize=4096)
+def is_empty_terminal(terminal: str) -> bool:
+    """Whether the terminal matches no text at all."""
+    lark = f"start: T\nT: {terminal}"
+    matcher = LLMatcher(byte_tokenizer(), LLMatcher.grammar_from_lark(lark), log_level=0)
+    if matcher.is_error():
+        message = matcher.get_error()
+        if "empty" in message or "unsatisfiable" in message.lower():
+            return True
+        raise GrammarError(_first_lines(message))
+    mask = matcher.compute_bitmask()
+    return not matcher.is_accepting() and not any(mask[:32])
+
+
+class LlgMatcher:
+    """A Matcher. See the protocol."""
+
+    def __init__(self, inner: LLMatcher, eos_ids: Sequence[int]) -> None:
+        self._inner = inner
+        self._eos_ids = tuple(eos_ids)
+        self._accepted = 0  # tokens, without EOS
+        self._ended = False
+
+    def fill_mask(self, into: Mask) -> None:
+        if self._ended:
+            into.fill(0)
+            return
+        if self._inner.is_stopped():
+            self._check()
+            into.fill(0)
+            for token in self._eos_ids:
+                into[token >> 5] |= np.uint32(1 << (token & 31))
+            return
+        self._inner.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
+        self._check()
+
+    @classmethod
+    def fill_many(cls, matchers: Sequence[LlgMatcher], into: npt.NDArray[np.uint32], rows: Sequence[int]) -> None:
+        for matcher, row in zip(matchers, rows, strict=True):
+            matcher.fill_mask(into[row])
+
+    def _check(self) -> None:
+        if self._inner.is_error():
+            raise GrammarError(_first_lines(self._inner.get_error()), hint="The grammar is too ambiguous or too large.")
+
+    def accept(self, token: int) -> bool:
+        if self._ended:
+            return False
+        if token in self._eos_ids:
+            self._ended = self.may_end
+            return self._ended
+        if self._inner.is_stopped() or self._inner.try_consume_tokens([token]) != 1:
+            return False
+        self._accepted += 1
+        return True
+
+    def forced_bytes(self) -> bytes:
+        if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
+            return b""
+        return bytes(self._inner.compute_ff_bytes())
+
+    def forced(self) -> list[int]:
+        if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
+            return []
+        return list(self._inner.compute_ff_tokens())
+
+    def rollback(self, count: int) -> None:
+        check_count(count, self._accepted + self._ended)
+        if count and self._ended:
+            self._ended = False
+            count -= 1
+        if count:
+            self._inner.rollback(count)
+            self._check()
+            self._accepted -= count
+
+    def copy(self) -> LlgMatcher:
+        made = LlgMatcher(self._inner.deep_copy(), self._eos_ids)
+        made._accepted, made._ended = self._accepted, self._ended
+        return made
+
+    @property
+    def may_end(self) -> bool:
+        return not self._ended and self._inner.is_accepting()
+
+    @property
+    def complete(self) -> bool:
+        return self.may_end and self._inner.is_stopped()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+
+class LlgGrammar:
+    """A Grammar of llguidance's Lark dialect. Raises GrammarError for one that it refuses."""
+
+    def __init__(self, source: GrammarSource, space: TokenSpace, lark: str) -> None:
+        self._source = source
+        self._eos_ids = space.vocabulary.eos_ids
+        self.lark = lark
+        self._start = start(_TOKENIZERS.of(space), lark)
+
+    @property
+    def source(self) -> GrammarSource:
+        return self._source
+
+    def matcher(self) -> LlgMatcher:
+        return LlgMatcher(self._start.deep_copy(), self._eos_ids)
+
+    def accepts(self, text: str) -> bool:
+        return self.explain(text).matches
+
+    def explain(self, text: str) -> Explanation:
+        matcher = start(byte_tokenizer(), self.lark)
+        raw = text.encode(errors="surrogatepass")
+        matched = matcher.try_consume_tokens(list(raw))
+        position = len(raw[:matched].decode(errors="ignore"))
+        if matched == len(raw) and matcher.is_accepting():
+            return Explanation(matches=True, position=position)
+        possible = _possible(matcher)
+        found = "the end" if matched == len(raw) else repr(text[position])
+        message = f"At character {position} comes {found}; possible is {possible}."
+        return Explanation(matches=False, position=position, possible=possible, message=message)
+
+
+def _possible(matcher: LLMatcher) -> str:
+    """What may come next, for people."""
+    if matcher.is_stopped():
+        return "the end"
+    mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+    allowed = [byte for byte in range(256) if mask[byte >> 3] >> (byte & 7) & 1]
+    shown = [repr(chr(byte)) for byte in allowed if 0x20 <= byte < 0x7F]
+    if len(shown) > 20:
+        shown = [*shown[:20], "…"]
+    if any(byte >= 0x80 for byte in allowed):
+        shown.append("other characters")
+    if matcher.is_accepting():
+        shown.append("the end")
+    return ", ".join(shown) or "nothing"

@@ -1,0 +1,110 @@
+"""A JSON schema compiled to a grammar: the builder of the kind "json_schema".
+
+document.py reads, goals.py takes apart, rules.py writes; llguidance runs the result. What can't be enforced is an
+error that names the keyword and its path, unless `best_effort`: then the grammar lets too much through, and
+`SchemaGrammar.validate` judges a finished value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
+from palmette.runtime.grammar.protocol import Explanation, GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.schema.document import Document, read
+from palmette.runtime.grammar.schema.evaluate import Evaluator, Fault
+from palmette.runtime.grammar.schema.goals import Solver
+from palmette.runtime.grammar.schema.rules import COMPACT, Layout, Rules
+from palmette.runtime.grammar.schema.serialise import Serialiser
+from palmette.runtime.grammar.schema.shapes import Claim
+
+
+class SchemaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`compact`: no spaces after commas and colons. `formats`: whether the known formats are enforced."""
+
+    best_effort: bool = False
+    compact: bool = False
+    formats: bool = True
+
+
+class CompiledSchema:
+    """A schema as rules of llguidance's Lark dialect: `rule` is the root's name, `lines` define it."""
+
+    def __init__(self, text: str, options: SchemaOptions, limits: Limits, prefix: str = "g") -> None:
+        self.options = options
+        self.document: Document = read(text)
+        self.evaluator = Evaluator(self.document, assert_formats=options.formats)
+        self._solver = Solver(
+            self.document,
+            self.evaluator,
+            assert_formats=options.formats,
+            best_effort=options.best_effort,
+            seconds=limits.seconds,
+        )
+        layout = COMPACT if options.compact else Layout()
+        rules = Rules(self._solver, layout, prefix, is_empty_terminal)
+        try:
+            self.rule, self.lines = rules.lines(self._solver.goal(Claim(self.document.root)))
+        except RecursionError:
+            raise GrammarError("The schema is nested too deeply.", param="json_schema") from None
+        self._serialiser = Serialiser(self._solver, layout)
+
+    @property
+    def approximated(self) -> tuple[str, ...]:
+        """What best effort lets through, to be judged by `fault`."""
+        return tuple(dict.fromkeys(self._solver.approximated))
+
+    def fault(self, value: Any) -> Fault | None:
+        """Why `value` isn't valid; None if it is."""
+        return self.evaluator.fault(self.document.root, value)
+
+    def serialise(self, value: Any) -> str:
+        """`value` as the grammar would write it: the schema's order of properties, the layout's whitespace."""
+        return self._serialiser.text(value)
+
+
+class SchemaGrammar(LlgGrammar):
+    """A compiled schema. See `Grammar`."""
+
+    def __init__(self, source: GrammarSource, space: TokenSpace, compiled: CompiledSchema) -> None:
+        self.compiled = compiled
+        super().__init__(source, space, "\n".join([f"start: {compiled.rule}", *compiled.lines]))
+
+    def validate(self, value: Any) -> Fault | None:
+        """Why a finished value isn't valid (after best effort); None if it is."""
+        return self.compiled.fault(value)
+
+    def serialise(self, value: Any) -> str:
+        return self.compiled.serialise(value)
+
+    def explain(self, text: str) -> Explanation:
+        explained = super().explain(text)
+        if explained.matches:
+            return explained
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return explained
+        fault = self.compiled.fault(value)
+        if fault is None:
+            message = "The value is valid, but not written as it would be here (order of properties, whitespace)."
+            return msgspec.structs.replace(explained, message=message)
+        where = fault.instance_path or "the value"
+        message = f"{where} doesn't meet {fault.keyword!r} of {fault.schema_path}."
+        return msgspec.structs.replace(explained, message=message, path=fault.schema_path)
+
+
+def options_of(source: GrammarSource) -> SchemaOptions:
+    try:
+        return msgspec.convert(dict(source.options), SchemaOptions)
+    except msgspec.ValidationError as error:
+        raise GrammarError(f"An option of the JSON schema is wrong: {error}.", param="options") from None
+
+
+def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGrammar:
+    """Raises GrammarError for what isn't a schema, can't be enforced, or is too large."""
+    return SchemaGrammar(source, space, CompiledSchema(source.text, options_of(source), limits))

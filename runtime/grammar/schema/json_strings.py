@@ -1,0 +1,219 @@
+"""Languages of JSON strings as terminals of llguidance's Lark dialect.
+
+Every character has one written form (that of json.dumps without ASCII escapes): so a terminal's complement is the
+complement of its strings, and lengths count code points. A terminal here stands between the quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.schema import charsets, ecma
+from palmette.runtime.grammar.schema.charsets import CharSet
+
+MAX_ALTERNATIVES = 200  # of a pattern whose anchors are spread over its branches
+
+SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_PLAIN = charsets.complement(charsets.charset([(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)]))
+
+Terminal = str
+"""An expression of Lark terminals, in brackets or atomic."""
+
+
+def written(text: str) -> str:
+    """`text` as it is written between the quotes."""
+    return "".join(SHORT_ESCAPES.get(c) or (f"\\u{ord(c):04x}" if c < " " else c) for c in text)
+
+
+def literal(text: str) -> Terminal:
+    """A terminal that is exactly `text` (already as written)."""
+    return f"/{_escaped(text)}/" if text else '""'
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() or c in " _,:\"'" else f"\\x{{{ord(c):x}}}" for c in text)
+
+
+def _range(low: int, high: int) -> str:
+    return f"\\x{{{low:x}}}" if low == high else f"\\x{{{low:x}}}-\\x{{{high:x}}}"
+
+
+def _character(chars: CharSet) -> str:
+    """The regex of one character of the set, as written."""
+    plain = charsets.intersection(chars, _PLAIN)
+    escaped = [chr(code) for code in (*range(0x20), 0x22, 0x5C) if any(low <= code <= high for low, high in chars)]
+    parts = []
+    if plain == _PLAIN:
+        parts.append(r'[^"\\\x00-\x1F]')
+    elif plain:
+        parts.append("[" + "".join(_range(*part) for part in plain) + "]")
+    if len(escaped) == 34:
+        parts.append(r'\\(?:["\\bfnrt]|u00(?:0[0-7be]|0f|1[0-9a-f]))')
+    else:
+        parts += [_escaped(written(character)) for character in escaped]
+    if not parts:
+        return r"[^\x{0}-\x{10FFFF}]"
+    return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
+
+
+ANY_CHARACTER = _character(charsets.ANY)
+ANY_TEXT = f"/{ANY_CHARACTER}*/"
+
+
+def length(least: int, most: int | None) -> Terminal:
+    """Strings of so many code points."""
+    return f"/{ANY_CHARACTER}{_counts(least, most)}/"
+
+
+def _counts(least: int, most: int | None) -> str:
+    return f"{{{least},{'' if most is None else most}}}"
+
+
+def pattern(node: ecma.Node) -> Terminal:
+    """The strings in which the pattern is found."""
+    return _union([_found(branch) for branch in _branches(node)])
+
+
+def complement(terminal: Terminal) -> Terminal:
+    return f"({ANY_TEXT} & ~{terminal})"
+
+
+def intersection(terminals: Sequence[Terminal]) -> Terminal:
+    return terminals[0] if len(terminals) == 1 else f"({' & '.join(terminals)})"
+
+
+def one_of(texts: Iterable[str]) -> Terminal:
+    """Exactly these strings (not yet as written)."""
+    return f"/(?:{'|'.join(_escaped(written(text)) for text in texts)})/"
+
+
+def _union(terminals: Sequence[Terminal]) -> Terminal:
+    return terminals[0] if len(terminals) == 1 else f"({' | '.join(terminals)})"
+
+
+# Patterns: found somewhere in the string, unless anchored
+
+
+def _branches(node: ecma.Node) -> list[tuple[ecma.Node, ...]]:
+    """The alternatives of a pattern as flat sequences; groups that hold an assertion are multiplied out."""
+    if isinstance(node, ecma.Choice):
+        options = [branch for option in node.options for branch in _branches(option)]
+    elif isinstance(node, ecma.Sequence):
+        options = [()]
+        for item in node.items:
+            inner = _branches(item) if _asserts(item) else [(item,)]
+            options = [(*head, *tail) for head in options for tail in inner]
+            _check_count(len(options))
+    elif isinstance(node, ecma.Repeat) and _asserts(node):
+        if (node.least, node.most) != (0, 1):
+            raise GrammarError(
+                "A pattern repeats an anchor or a look-ahead.", hint="Move it out of the repetition."
+            )
+        options = [(), *_branches(node.item)]
+    else:
+        options = [(node,)]
+    _check_count(len(options))
+    return options
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_ALTERNATIVES:
+        raise GrammarError(
+            f"A pattern has more than {MAX_ALTERNATIVES} alternatives with anchors.", hint="Factor the anchors out."
+        )
+
+
+def _asserts(node: ecma.Node) -> bool:
+    match node:
+        case ecma.Anchor() | ecma.LookAhead():
+            return True
+        case ecma.Sequence(items):
+            return any(_asserts(item) for item in items)
+        case ecma.Choice(options):
+            return any(_asserts(option) for option in options)
+        case ecma.Repeat(item):
+            return _asserts(item)
+    return False
+
+
+def _found(branch: tuple[ecma.Node, ...]) -> Terminal:
+    starts = [index for index, item in enumerate(branch) if item == ecma.Anchor(start=True)]
+    head = branch
+    if starts:
+        if any(not _may_be_empty(item) for item in branch[: starts[-1]]):
+            return "/[^\\x{0}-\\x{10FFFF}]/"  # something before the start: nothing matches
+        if any(isinstance(item, ecma.LookAhead) for item in branch[: starts[-1]]):
+            head = tuple(item for item in branch[: starts[-1]] if isinstance(item, ecma.LookAhead))
+            head += branch[starts[-1] + 1 :]
+        else:
+            head = branch[starts[-1] + 1 :]
+        return _anchored(head)
+    if not any(isinstance(item, ecma.LookAhead) for item in branch):
+        return _anchored(branch, before=f"{ANY_CHARACTER}*")
+    return f"({ANY_TEXT} {_anchored(branch)})"
+
+
+def _may_be_empty(node: ecma.Node) -> bool:
+    return isinstance(node, ecma.Anchor | ecma.LookAhead) or (isinstance(node, ecma.Repeat) and node.least == 0)
+
+
+def _anchored(items: tuple[ecma.Node, ...], before: str = "") -> Terminal:
+    """What follows a known position, to the end of the string."""
+    regex = before
+    for index, item in enumerate(items):
+        if isinstance(item, ecma.LookAhead):
+            ahead = _union([_anchored(branch) for branch in _branches(item.item)])
+            ahead = complement(ahead) if item.negative else ahead
+            rest = intersection([ahead, _anchored(items[index + 1 :])])
+            return f"(/{regex}/ {rest})" if regex else rest
+        if isinstance(item, ecma.Anchor):
+            if item.start:
+                return "/[^\\x{0}-\\x{10FFFF}]/"
+            if any(not _may_be_empty(later) for later in items[index + 1 :]):
+                return "/[^\\x{0}-\\x{10FFFF}]/"
+            return f"/{regex}/" if regex else '""'
+        regex += _regex(item)
+    return f"/{regex}{ANY_CHARACTER}*/"
+
+
+def _regex(node: ecma.Node) -> str:
+    match node:
+        case ecma.Chars(chars):
+            return _character(chars)
+        case ecma.Sequence(items):
+            return "".join(_regex(item) for item in items)
+        case ecma.Choice(options):
+            return f"(?:{'|'.join(_regex(option) for option in options)})"
+        case ecma.Repeat(item, least, most):
+            inner = _regex(item)
+            return f"(?:{inner}){_counts(least, most)}" if inner else ""
+    raise AssertionError(node)
+
+
+# The same patterns over property names that are known
+
+
+def finds(node: ecma.Node, text: str) -> bool:
+    """Whether the pattern is found in `text`."""
+    return re.search(_python(node), text) is not None
+
+
+def _python(node: ecma.Node) -> str:
+    match node:
+        case ecma.Chars(chars):
+            inside = "".join(
+                f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}" for low, high in chars
+            )
+            return f"[{inside}]" if inside else "(?!)"
+        case ecma.Sequence(items):
+            return "".join(_python(item) for item in items)
+        case ecma.Choice(options):
+            return f"(?:{'|'.join(_python(option) for option in options)})"
+        case ecma.Repeat(item, least, most):
+            return f"(?:{_python(item)}){_counts(least, most)}"
+        case ecma.Anchor(start):
+            return r"\A" if start else r"\Z"
+        case ecma.LookAhead(item, negative):
+            return f"(?{'!' if negative else '='}{_python(item)})"
