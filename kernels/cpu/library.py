@@ -260,7 +260,7 @@ class Library:
         return NativeEngine(self._c, model, threads)
 
     def linear(self, weight: Weight | Fused, x: Floats, out: Floats | None = None) -> Floats:
-        """x [rows, inputs] → [rows, outputs], in one thread; in `out` [rows, outputs padded to 16] where it is given."""
+        """x [rows, inputs] → [rows, outputs], in one thread. `out`: [rows, outputs padded to 16]."""
         x, weights = np.ascontiguousarray(x, np.float32), _fused(weight)
         struct = _linear(weights)
         if out is None:
