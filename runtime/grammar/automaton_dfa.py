@@ -130,8 +130,9 @@ def minimise(table: Table[S], classes: int, budget: Budget) -> Dfa:
     ]
     states, inputs, targets = np.array(cells, np.int32).T if cells else np.zeros((3, 0), np.int32)
     delta[states, inputs] = targets
-    # States of unlike distance to an end can't be the same, which spares long chains many rounds.
-    apart = np.array([-1, *(distance[state] or 0 for state in alive)], np.int64)
+    # States whose shortest or longest texts differ in length can't be the same, which spares long chains many rounds.
+    longest = _longest(table, alive)
+    apart = np.array([-1, *((distance[state] or 0) * (len(alive) + 1) + longest[state] for state in alive)], np.int64)
     parts = _merged(delta, np.unique(apart, return_inverse=True)[1].astype(np.int32), budget)
     _, firsts, merged = np.unique(parts, return_index=True, return_inverse=True)
     return Dfa(merged[delta[firsts]].astype(np.int32), finals[firsts], int(merged[numbers[0]]))
@@ -155,6 +156,26 @@ def _distances(table: Table[S]) -> list[int | None]:
                     distance[other] = far
                     ring.append(other)
     return distance
+
+
+def _longest(table: Table[S], alive: list[int]) -> dict[int, int]:
+    """Characters of the longest text from each state; as many as there are states where there is no longest."""
+    living = set(alive)
+    targets = {state: {target for target in table.moves[state].values() if target in living} for state in alive}
+    before: dict[int, list[int]] = {state: [] for state in alive}
+    for state, after in targets.items():
+        for target in after:
+            before[target].append(state)
+    open_targets = {state: len(after) for state, after in targets.items()}
+    longest = dict.fromkeys(alive, len(alive))
+    ready = [state for state, count in open_targets.items() if not count]
+    for state in ready:  # grows as it is read
+        longest[state] = 1 + max((longest[target] for target in targets[state]), default=-1)
+        for other in before[state]:
+            open_targets[other] -= 1
+            if not open_targets[other]:
+                ready.append(other)
+    return longest
 
 
 def _merged(delta: npt.NDArray[np.int32], parts: npt.NDArray[np.int32], budget: Budget) -> npt.NDArray[np.int32]:

@@ -1,21 +1,39 @@
 """kind "regex": the output as a whole matches a regular expression, read as Python's `re` reads it.
 
-A Builder for compile.py.
+A Builder for compile.py. An automaton of our own where it stays within bounds, else llguidance's.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton import automaton
+from palmette.runtime.grammar.automaton_dfa import TooLarge
 from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
 from palmette.runtime.grammar.cache import masks_of
+from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.regex_lark import lark_source
 from palmette.runtime.grammar.regex_parser import parse
+
+_SECONDS = 2.0
+"""What our own automaton may take before llguidance is asked."""
 
 
 def build_regex(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
     """Raises GrammarError naming the position in the pattern."""
-    built = automaton(parse(source.text), limits)
+    tree = parse(source.text)
+    try:
+        built = automaton(tree, msgspec.structs.replace(limits, seconds=min(_SECONDS, limits.seconds)))
+    except TooLarge as too_large:
+        lark = lark_source(tree)
+        if lark is None:
+            raise
+        try:
+            return LlgGrammar(source, space, lark)
+        except GrammarError:
+            raise too_large from None  # in our words, for what both refuse
     if built.empty:
         raise GrammarError(
             f"No text matches the regex {source.text[:200]!r}.",

@@ -56,6 +56,8 @@ def complement(chars: CharSet) -> CharSet:
 @lru_cache(maxsize=64)
 def escape_class(letter: str, ascii_only: bool) -> CharSet:
     """What `\\d`, `\\w`, `\\s` and their capitals match."""
+    if letter.isupper():
+        return complement(escape_class(letter.lower(), ascii_only))
     found = re.finditer(f"\\{letter}+", _all_characters(), re.ASCII if ascii_only else 0)
     return charset((match.start(), match.end() - 1) for match in found)
 
