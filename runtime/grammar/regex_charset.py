@@ -15,6 +15,7 @@ import numpy as np
 
 LAST = 0x10FFFF
 SURROGATES = (0xD800, 0xDFFF)
+_LETTERED = 0x40000
 
 CharSet = tuple[tuple[int, int], ...]
 """Ranges (first, last), both included, ascending, apart from each other, without surrogates."""
@@ -58,7 +59,7 @@ def escape_class(letter: str, ascii_only: bool) -> CharSet:
     """What `\\d`, `\\w`, `\\s` and their capitals match."""
     if letter.isupper():
         return complement(escape_class(letter.lower(), ascii_only))
-    found = re.finditer(f"\\{letter}+", _all_characters(), re.ASCII if ascii_only else 0)
+    found = re.finditer(f"\\{letter}+", _lettered(), re.ASCII if ascii_only else 0)
     return charset((match.start(), match.end() - 1) for match in found)
 
 
@@ -111,16 +112,16 @@ def _without(first: int, last: int, lower: dict[int, int]) -> Iterable[tuple[int
 @lru_cache(maxsize=1)
 def _case_tables() -> tuple[dict[int, int], dict[int, list[int]], dict[int, list[int]]]:
     """Capital → its lower case; lower case → others with the same capital; lower case → its capitals."""
-    text = _all_characters()
+    text = _lettered()
     # Only U+0130's lower case has two characters; `re` takes the first.
     lowered = np.frombuffer(text.replace("\u0130", "i").lower().encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    changed = np.flatnonzero(lowered != np.arange(LAST + 1, dtype=np.uint32)).tolist()
+    changed = np.flatnonzero(lowered != np.arange(_LETTERED, dtype=np.uint32)).tolist()
     lower = {code: int(lowered[code]) for code in changed}
     uppers: dict[int, list[int]] = {}
     for code, base in lower.items():
         uppers.setdefault(base, []).append(code)
     same: dict[str, list[int]] = {}
-    for start in range(0, LAST + 1, 256):
+    for start in range(0, _LETTERED, 256):
         part = text[start : start + 256]
         if part.upper() == part:
             continue
@@ -135,7 +136,7 @@ def _case_tables() -> tuple[dict[int, int], dict[int, list[int]], dict[int, list
 def _categories() -> dict[str, list[tuple[int, int]]]:
     codes: dict[str, list[tuple[int, int]]] = {}
     start, current = 0, "Cc"
-    for code, name in enumerate(map(unicodedata.category, _all_characters())):
+    for code, name in enumerate(map(unicodedata.category, map(chr, range(LAST + 1)))):
         if name != current:
             codes.setdefault(current, []).append((start, code - 1))
             start, current = code, name
@@ -143,5 +144,7 @@ def _categories() -> dict[str, list[tuple[int, int]]]:
     return codes
 
 
-def _all_characters() -> str:
-    return np.arange(LAST + 1, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+@lru_cache(maxsize=1)
+def _lettered() -> str:
+    """Every character of the planes that hold letters, digits or blanks (a test looks at the others)."""
+    return np.arange(_LETTERED, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
