@@ -35,7 +35,7 @@ ALLOWED = {
     "radix_cache.packed_store": ("kernels",),
     "runtime.models": ("runtime.checkpoint", "kernels", "radix_cache.store", "radix_cache.packed_store"),
     "runtime.worker": ("runtime.models", "kernels", "radix_cache.store"),
-    "runtime.scheduler": ("radix_cache", "runtime.step_time", "runtime.roofline.cost"),
+    "runtime.scheduler": ("radix_cache", "runtime.grammar", "runtime.step_time", "runtime.roofline.cost"),
     "runtime.simulation": ("radix_cache", "runtime.scheduler", "runtime.step_time", "runtime.roofline"),
     "runtime.link": (),
     "runtime.recording": ("runtime.link",),

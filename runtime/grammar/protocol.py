@@ -6,8 +6,7 @@ alone. Implementations must not know the scheduler, the sampler, or a tokenizer'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.messages.grammar import GrammarSource as GrammarSource
 from palmette.runtime.vocabulary import Vocabulary
 
 Mask = npt.NDArray[np.uint32]
@@ -43,23 +43,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 10.0
     states: int = 20_000  # of the minimised byte automaton
     source_bytes: int = 1_000_000
-
-
-class GrammarSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A grammar as it was asked for: what crosses processes, and what is compared by content.
-
-    `text`: the pattern, schema (JSON) or grammar; for choices a JSON list of strings. `options` are plain JSON values
-    whose names belong to the kind.
-    """
-
-    kind: str
-    text: str
-    options: Mapping[str, Any] = {}
-
-    @property
-    def key(self) -> str:
-        """Equal for equal content."""
-        return sha256(msgspec.json.encode([self.kind, self.text, self.options], order="sorted")).hexdigest()
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.grammar import Constraint
 
 MAX_TOP_LOGPROBS = 64
 MAX_STOPS = 64
@@ -38,6 +39,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ignore_eos: bool = False
     logprobs: bool = False
     top_logprobs: int = 0
+    constraint: Constraint | None = None  # the output as a whole matches a grammar
 
     @property
     def greedy(self) -> bool:

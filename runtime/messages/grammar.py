@@ -1,0 +1,68 @@
+"""A grammar as it is asked for, and how an output follows it. Compiled by runtime/grammar in the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Literal
+
+import msgspec
+
+from palmette.runtime.errors import InvalidRequest
+
+Jump = Literal["bytes", "token", "off"]
+
+
+class GrammarSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What crosses processes, and is compared by content.
+
+    `text`: the pattern, schema (JSON) or grammar; for choices a JSON list of strings. `options` are plain JSON values
+    whose names belong to the kind.
+    """
+
+    kind: str
+    text: str
+    options: Mapping[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """Equal for equal content."""
+        return sha256(msgspec.json.encode([self.kind, self.text, self.options], order="sorted")).hexdigest()
+
+
+class Constraint(msgspec.Struct, frozen=True, kw_only=True):
+    """An output that must match `grammar`.
+
+    `jump`: what is taken without asking the model where the grammar leaves one way. "token": only where one token is
+    allowed, so tokens are those of "off"; "bytes": the canonical tokens of the forced bytes, which the model might have
+    cut otherwise.
+    """
+
+    grammar: GrammarSource
+    jump: Jump = "bytes"
+
+
+def constraint(
+    *,
+    regex: str | None = None,
+    choices: Sequence[str] | None = None,
+    json_schema: Mapping[str, Any] | str | bool | None = None,
+    ebnf: str | None = None,
+    jump: Jump = "bytes",
+) -> Constraint | None:
+    """The one constraint that was given, or None. Raises InvalidRequest for more than one."""
+    given = {
+        name: value
+        for name, value in (("regex", regex), ("choices", choices), ("json_schema", json_schema), ("ebnf", ebnf))
+        if value is not None
+    }
+    if len(given) > 1:
+        raise InvalidRequest(
+            f"{' and '.join(given)} were given together; an output follows one grammar.",
+            hint="Put all that is wanted into one of them.",
+            param=next(iter(given)),
+        )
+    for kind, value in given.items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        return Constraint(grammar=GrammarSource(kind=kind, text=text), jump=jump)
+    return None
