@@ -24,6 +24,7 @@ from benchmarks.programs import AUTHORS, Program, Programs, react_examples, writ
 from benchmarks.reuse import TokenTrie
 from benchmarks.text import Encode, load_corpus
 from benchmarks.workloads import Reply
+from palmette.radix_cache.belady import belady_hits
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.roofline.device import DEVICES
@@ -33,6 +34,8 @@ from palmette.runtime.step_time import StepTimeModel
 
 VOCABULARY = 49_152
 GOAL = 0.99
+SLACK = 1.25  # Poisson arrivals are spread over so much more time than the closed loop takes
+BLOCK = 4  # tokens that Belady's cache moves at once
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ class Workload:
     distinct: int
     reusable: int
     longest: int  # prompt and output of one call
-    own: float  # tokens of a call that no earlier one has, in the mean
+    own: float  # tokens of a call, prompt and output, that no other program has: in the mean
 
     def pool(self, running: int) -> int:
-        """A tenth of the distinct tokens; at least the longest call and what the running ones have of their own."""
+        """A tenth of the distinct tokens; at least the longest call and what so many running ones hold alone."""
         return max(self.distinct // 10, self.longest + round((running - 1) * self.own))
 
 
@@ -70,19 +73,19 @@ def unfold(programs: Programs, seed: int) -> Workload:
     """Draws the outputs, and measures the trie."""
     draw = np.random.default_rng(seed)
     unfolded = tuple(_unfolded(program, f"{index}", draw) for index, program in enumerate(programs.programs))
-    trie, prompts, reusable, calls, longest, distinct = TokenTrie(), 0, 0, 0, 0, 0
+    trie, prompts, reusable, calls, longest, distinct, own = TokenTrie(), 0, 0, 0, 0, 0, 0
     for program in unfolded:
-        for call in program:
+        before = [trie.common_prefix(call.prompt) for call in program]  # shared with programs before this one
+        for call, shared in zip(program, before, strict=True):
             computed = (*call.prompt, *call.output[:-1])
             prompts += len(call.prompt)
             reusable += min(len(call.prompt) - 1, trie.common_prefix(call.prompt))
             distinct += len(computed) - trie.common_prefix(computed)
             trie.insert(computed)
             calls += 1
+            own += len(computed) - shared
             longest = max(longest, len(call.prompt) + len(call.output))
-    return Workload(
-        programs.name, programs.title, unfolded, prompts, distinct, reusable, longest, distinct / calls
-    )  # fmt: skip
+    return Workload(programs.name, programs.title, unfolded, prompts, distinct, reusable, longest, own / calls)
 
 
 def _unfolded(program: Program, name: str, draw: np.random.Generator) -> tuple[Ready, ...]:
@@ -162,6 +165,19 @@ def poisson(count: int, over: float, seed: int) -> list[float]:
     return starts
 
 
+def belady_share(result: Result) -> float:
+    """Of the trie bound, what a cache that knows the future reaches with calls in order of these arrivals."""
+    calls = {call.name: call for program in result.workload.programs for call in program}
+    ids: dict[tuple[int, ...], int] = {}
+    requests = []
+    for each in sorted(result.served, key=lambda each: each.arrival):
+        call = calls[each.name]
+        tokens = (*call.prompt, *call.output[:-1])
+        blocks = (tokens[at : at + BLOCK] for at in range(0, len(tokens) - BLOCK + 1, BLOCK))
+        requests.append([ids.setdefault(block, len(ids)) for block in blocks])
+    return BLOCK * belady_hits(requests, result.pool // BLOCK) / max(1, result.workload.reusable)
+
+
 def measure(
     workloads: Sequence[Workload], config: EngineConfig, console: Console, *, open_loop: bool
 ) -> Iterator[list[str]]:
@@ -182,15 +198,16 @@ def measure(
             f"{closed.retractions}",
         ]
         if open_loop:
-            starts = poisson(len(workload.programs), 1.25 * closed.seconds, seed=1)
-            row.append(f"{run(workload, config, starts=starts).share:.4f}")
+            starts = poisson(len(workload.programs), SLACK * closed.seconds, seed=1)
+            arriving = run(workload, config, starts=starts)
+            row += [f"{arriving.share:.4f}", f"{belady_share(arriving):.4f}"]
         console.print(f"[dim]{workload.name}: {time.process_time() - before:.1f} CPU seconds[/dim]")
         yield row
 
 
 COLUMNS = (
     "workload", "programs / calls", "prompt tokens", "distinct", "pool", "of distinct", "bound", "reached", "share",
-    "retracted", "Poisson: share",
+    "retracted", "Poisson", "Belady",
 )  # fmt: skip
 
 
@@ -228,8 +245,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workloads", default=",".join(AUTHORS))
     parser.add_argument("--policy", default=EngineConfig().policy)
     parser.add_argument("--page-size", type=int, default=EngineConfig().page_size)
-    parser.add_argument("--max-running", type=int, default=32)
+    parser.add_argument("--max-running", type=int, default=16)
     parser.add_argument("--step-tokens", type=int, default=2048)
+    parser.add_argument("--aging-beta", type=int, default=EngineConfig().aging_beta)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shrink", type=int, default=1, help="divide lengths and counts (a smoke test)")
     parser.add_argument("--no-poisson", action="store_true")
@@ -238,7 +256,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     encode = default_encode() if given.data is not None else word_ids
     corpus, react = load_corpus(given.data, given.seed), react_examples(given.data)
     config = EngineConfig(
-        policy=given.policy, page_size=given.page_size, max_running=given.max_running, step_tokens=given.step_tokens
+        policy=given.policy,
+        page_size=given.page_size,
+        max_running=given.max_running,
+        step_tokens=given.step_tokens,
+        aging_beta=given.aging_beta,
     )
     workloads = [
         unfold(write(name, corpus, encode, given.seed, shrink=given.shrink, react=react), given.seed)
@@ -247,10 +269,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(width=150, highlight=False)
     title = (
         f"Share of the trie bound: {config.policy}, pages of {config.page_size}, {config.max_running} running, "
-        f"steps of {config.step_tokens}; {corpus.source}, seed {given.seed}"
+        f"steps of {config.step_tokens}, aging behind {config.aging_beta:,} tokens; {corpus.source}, seed {given.seed}"
     )
     table = Table(title=title, box=None, pad_edge=False, title_justify="left")
-    for index, name in enumerate(COLUMNS if not given.no_poisson else COLUMNS[:-1]):
+    for index, name in enumerate(COLUMNS if not given.no_poisson else COLUMNS[:-2]):
         table.add_column(name, justify="right" if index else "left", no_wrap=True)
     rows = list(measure(workloads, config, console, open_loop=not given.no_poisson))
     for row in rows:
