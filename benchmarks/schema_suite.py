@@ -115,8 +115,8 @@ def run(folder: Path, dialect: str, *, formats: bool) -> dict[str, Tally]:
 
 def report(title: str, tallies: dict[str, Tally], verbose: bool) -> list[str]:
     total = Tally()
-    lines = [f"### {title}", "", "| keyword | schemas | accepted | refused | instances | false accepts | false rejects |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    columns = ("keyword", "schemas", "accepted", "refused", "instances", "false accepts", "false rejects")
+    lines = [f"### {title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for name, tally in [*tallies.items(), ("all", total)]:
         counts = (tally.schemas, tally.accepted, tally.schemas - tally.accepted, tally.instances)
         cells = (*counts, len(tally.false_accepts), len(tally.false_rejects))
@@ -143,14 +143,17 @@ def main() -> None:
     args = parser.parse_args()
     tests = args.data or fetch()
     dialect = DIALECTS[args.draft]
-    lines = report(f"{args.draft} (format is an annotation)", run(tests / args.draft, dialect, formats=False), args.verbose)
+    lines = report(
+        f"{args.draft} (format is an annotation)", run(tests / args.draft, dialect, formats=False), args.verbose
+    )
     optional = tests / args.draft / "optional" / "format"
     lines += report(f"{args.draft}, optional formats (asserted)", run(optional, dialect, formats=True), args.verbose)
     print("\n".join(lines))
     if args.log:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         path = LOG / f"{datetime.date.today():%Y-%m-%d}-json-schema-test-suite-{args.draft}.md"
-        head = f"# JSON-Schema-Test-Suite ({PACKAGE})\n\nCommit {commit}; `python -m benchmarks.schema_suite --draft {args.draft}`\n\n"
+        command = f"`python -m benchmarks.schema_suite --draft {args.draft}`"
+        head = f"# JSON-Schema-Test-Suite ({PACKAGE})\n\nCommit {commit}; {command}\n\n"
         path.write_text(head + "\n".join(lines))
 
 

@@ -19,6 +19,7 @@ import typer
 from palmette.runtime.cli.bench import bench
 from palmette.runtime.cli.doctor import doctor
 from palmette.runtime.cli.errors import INTERRUPTED, guarded, report, settings
+from palmette.runtime.cli.grammar import commands as grammar
 from palmette.runtime.cli.models import commands as models
 from palmette.runtime.cli.models import fetch_model
 from palmette.runtime.cli.roofline import roofline
@@ -44,6 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(models, name="models")
+app.add_typer(grammar, name="grammar")
 
 
 Url = Annotated[

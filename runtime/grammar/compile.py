@@ -16,8 +16,10 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.after_reasoning import build as build_after_reasoning
 from palmette.runtime.grammar.cache import GrammarCache
 from palmette.runtime.grammar.choices import build_choices
+from palmette.runtime.grammar.dialects import build_lark, build_rules
 from palmette.runtime.grammar.protocol import (
     Builder,
     Explanation,
@@ -29,13 +31,22 @@ from palmette.runtime.grammar.protocol import (
     check_size,
 )
 from palmette.runtime.grammar.regex import build_regex
+from palmette.runtime.grammar.schema.compile import build as build_schema
+from palmette.runtime.grammar.schema.keywords import keywords
+from palmette.runtime.grammar.tags import build as build_tags
 from palmette.runtime.vocabulary import Vocabulary
 
-__all__ = ["Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "build", "compile"]
+__all__ = ["Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "build", "compile", "keywords"]
 
 BUILDERS: dict[str, Builder] = {
     "regex": build_regex,
     "choices": build_choices,
+    "json_schema": build_schema,
+    "ebnf": build_rules,
+    "gbnf": build_rules,
+    "lark": build_lark,
+    "structural_tag": build_tags,
+    "after_reasoning": lambda source, space, limits: build_after_reasoning(source, space, limits, build),
 }
 """kind → what compiles it. A new kind is one line here."""
 

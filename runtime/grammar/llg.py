@@ -54,7 +54,7 @@ class _Bytes:
     bos_token_id = None
     eos_token_id = BYTE_EOS
     special_token_ids = (BYTE_EOS,)
-    tokens = tuple(bytes([byte]) for byte in range(256)) + (b"<|end|>",)
+    tokens = (*(bytes([byte]) for byte in range(256)), b"<|end|>")
 
     def __call__(self, text: bytes | str) -> list[int]:
         return list(text.encode() if isinstance(text, str) else text)

@@ -30,6 +30,10 @@ from palmette.runtime.grammar.schema.shapes import (
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 MAX_PATTERNS = 7  # of property names in one object: their combinations are told apart
 
+_COLLECTIONS = ("types", "booleans", "frames", "required", "absent", "property_names", "item_frames", "contained",
+                "unevaluated", "contains_scopes", "refused", "pending", "choices", "extras", "extra_places",
+                "seen")  # fmt: skip
+
 Scope = str
 """The path of a schema with unevaluatedProperties or unevaluatedItems, whose in-place parts are watched."""
 
@@ -124,8 +128,7 @@ class Branch:
 
     def copy(self) -> Branch:
         made = replace(self)
-        for name in ("types", "booleans", "frames", "required", "absent", "property_names", "item_frames", "contained",
-                     "unevaluated", "contains_scopes", "refused", "pending", "choices", "extras", "extra_places", "seen"):  # fmt: skip
+        for name in _COLLECTIONS:
             setattr(made, name, getattr(self, name).copy())
         made.on_names = {name: list(claims) for name, claims in self.on_names.items()}
         made.on_items = {index: list(claims) for index, claims in self.on_items.items()}

@@ -64,8 +64,19 @@ DIGITS = charset([(0x30, 0x39)])
 WORD = charset([(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
 LINE_ENDS = charset([(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)])
 SPACE = charset(
-    [(0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)]
-    + [(0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]
+    (ord(first), ord(last))
+    for first, last in (
+        "\t\r",
+        "  ",
+        "\xa0\xa0",
+        "\u1680\u1680",
+        "\u2000\u200a",
+        "\u2028\u2029",
+        "\u202f\u202f",
+        "\u205f\u205f",
+        "\u3000\u3000",
+        "\ufeff\ufeff",
+    )
 )
 ANY: CharSet = complement(())
 

@@ -8,11 +8,11 @@ from itertools import combinations, pairwise
 from typing import Any
 
 from palmette.runtime.grammar.schema import formats
-from palmette.runtime.grammar.schema.branch import TYPES, Branch, Extra, Option, Pending
+from palmette.runtime.grammar.schema.branch import TYPES, Branch, Extra, Option, Pending, lesser
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
 from palmette.runtime.grammar.schema.evaluate import canonical, type_of
 from palmette.runtime.grammar.schema.numerals import decimal
-from palmette.runtime.grammar.schema.shapes import Claim, Contained, Goal
+from palmette.runtime.grammar.schema.shapes import Claim, Contained, Goal, StringShape
 
 Effect = Callable[[Branch], None]
 
@@ -130,30 +130,18 @@ class Denial:
                 yield self._refusal("number", "multipleOf")
 
     def _strings(self, plain: dict[str, Any]) -> Iterator[Option]:
-        def change(**fields: Any) -> Option:
-            def effect(branch: Branch) -> None:
-                shape = branch.string
-                merged = {
-                    name: max(shape.least, value)
-                    if name == "least"
-                    else (value if shape.most is None else min(shape.most, value))
-                    if name == "most"
-                    else (*getattr(shape, name), value)
-                    for name, value in fields.items()
-                }
-                branch.set_string(replace(shape, **merged))
-
-            return self._of("string", effect)
+        def change(made: Callable[[StringShape], StringShape]) -> Option:
+            return self._of("string", lambda branch: branch.set_string(made(branch.string)))
 
         if plain.get("minLength", 0) > 0:
-            yield change(most=int(plain["minLength"]) - 1)
+            yield change(lambda shape: replace(shape, most=lesser(shape.most, int(plain["minLength"]) - 1)))
         if "maxLength" in plain:
-            yield change(least=int(plain["maxLength"]) + 1)
+            yield change(lambda shape: replace(shape, least=max(shape.least, int(plain["maxLength"]) + 1)))
         if "pattern" in plain:
-            yield change(denied_patterns=plain["pattern"])
+            yield change(lambda shape: replace(shape, denied_patterns=(*shape.denied_patterns, plain["pattern"])))
         if "format" in plain and self._assert_formats:
             if plain["format"] in formats.PATTERNS:
-                yield change(denied_formats=plain["format"])
+                yield change(lambda shape: replace(shape, denied_formats=(*shape.denied_formats, plain["format"])))
             elif plain["format"] in formats.NOT_REGULAR:
                 yield self._refusal("string", "format")
 

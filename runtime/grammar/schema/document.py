@@ -87,9 +87,9 @@ class Document:
                     said.one["items"] = self._child(place, schema["additionalItems"], "additionalItems")
             elif keyword == "dependencies":
                 self._read_dependencies(place, value, said)
-            elif keyword in ("additionalItems", "definitions", "$defs"):
-                continue
-            elif keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool) and self.draft == 4:
+            elif keyword in ("additionalItems", "definitions", "$defs") or (
+                keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool) and self.draft == 4
+            ):
                 continue
             elif keyword in ("minimum", "maximum") and self.draft == 4 and schema.get(_exclusive(keyword)) is True:
                 said.plain[_exclusive(keyword)] = check_form(keyword, value, place.shown)
@@ -99,9 +99,7 @@ class Document:
                 said.many[keyword] = self._list(place, keyword, value)
             elif keyword in MAPS:
                 check_form(keyword, value, place.shown)
-                said.named[keyword] = {
-                    name: self._child(place, inner, keyword, name) for name, inner in value.items()
-                }
+                said.named[keyword] = {name: self._child(place, inner, keyword, name) for name, inner in value.items()}
             elif keyword in PLAIN:
                 said.plain[keyword] = check_form(keyword, value, place.shown)
         return said

@@ -162,7 +162,6 @@ class _Reader:
         return LookAhead(node, look)
 
     def repeated(self, item: Node) -> Node:
-        least, most = 1, 1
         quantifiers: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
         counts: tuple[int, int | None] | None = None
         if self.more() and self.pattern[self.at] in quantifiers:
@@ -200,7 +199,7 @@ class _Reader:
             return Chars(_CLASSES[character])
         if character in "bB":
             raise self.error("a word boundary")
-        if character.isdigit() and character != "0" or character == "k":
+        if (character.isdigit() and character != "0") or character == "k":
             raise self.error("a back-reference")
         return Chars(self.escaped(character))
 

@@ -83,7 +83,8 @@ class Solver:
         """What can't be enforced: an error, or noted where best effort is wanted."""
         if not self._best_effort:
             raise GrammarError(
-                message, hint=f"{hint}, or ask for best effort: then it is checked after generation.",
+                message,
+                hint=f"{hint}, or ask for best effort: then it is checked after generation.",
                 param="json_schema",
             )
         self.approximated.append(message)
@@ -249,7 +250,9 @@ class Solver:
             others = [
                 below.denial(other)
                 for other in alive
-                if other is not inner and (inner.path, other.path) not in apart and (other.path, inner.path) not in apart
+                if other is not inner
+                and (inner.path, other.path) not in apart
+                and (other.path, inner.path) not in apart
             ]
             options.append(Option((below.claim(inner), *others)))
         return options

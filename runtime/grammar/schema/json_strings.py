@@ -33,7 +33,7 @@ def literal(text: str) -> Terminal:
 
 
 def _escaped(text: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() or c in " _,:\"'" else f"\\x{{{ord(c):x}}}" for c in text)
+    return "".join(c if (c.isascii() and c.isalnum()) or c in " _,:\"'" else f"\\x{{{ord(c):x}}}" for c in text)
 
 
 def _range(low: int, high: int) -> str:
@@ -108,9 +108,7 @@ def _branches(node: ecma.Node) -> list[tuple[ecma.Node, ...]]:
             _check_count(len(options))
     elif isinstance(node, ecma.Repeat) and _asserts(node):
         if (node.least, node.most) != (0, 1):
-            raise GrammarError(
-                "A pattern repeats an anchor or a look-ahead.", hint="Move it out of the repetition."
-            )
+            raise GrammarError("A pattern repeats an anchor or a look-ahead.", hint="Move it out of the repetition.")
         options = [(), *_branches(node.item)]
     else:
         options = [(node,)]
@@ -203,9 +201,7 @@ def finds(node: ecma.Node, text: str) -> bool:
 def _python(node: ecma.Node) -> str:
     match node:
         case ecma.Chars(chars):
-            inside = "".join(
-                f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}" for low, high in chars
-            )
+            inside = "".join(f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}" for low, high in chars)
             return f"[{inside}]" if inside else "(?!)"
         case ecma.Sequence(items):
             return "".join(_python(item) for item in items)

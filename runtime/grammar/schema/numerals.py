@@ -70,6 +70,9 @@ class Interval:
         return low, high
 
 
+FREE = Interval()
+
+
 def integer_regex(low: int | None, high: int | None) -> str:
     """Integers from low to high, both inclusive; low <= high."""
     parts = []

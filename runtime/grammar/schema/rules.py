@@ -34,6 +34,9 @@ from palmette.runtime.grammar.schema.shapes import (
     ValueShape,
 )
 
+Settled = ValueShape | SimpleShape | NumberShape | StringShape | ObjectShape | ArrayStates
+"""A shape whose array is an automaton."""
+
 MAX_RULES = 60_000
 MAX_REPEAT = 100_000
 EXACT = 2**53
@@ -60,7 +63,7 @@ class Rules:
         self._prefix = prefix
         self._is_empty = is_empty
         self._goals: dict[frozenset[Claim], Goal] = {}
-        self._shapes: dict[frozenset[Claim], list[Shape]] = {}
+        self._shapes: dict[frozenset[Claim], list[Settled]] = {}
         self._productive: set[frozenset[Claim]] = set()
         self._names: dict[frozenset[Claim], str] = {}
         self._terminals: dict[Terminal, str] = {}
@@ -100,7 +103,7 @@ class Rules:
             for shape in self._shapes[goal.key]:
                 waiting.extend(_children(shape))
 
-    def _simplified(self, shape: Shape) -> Shape | None:
+    def _simplified(self, shape: Shape) -> Settled | None:
         """The shape with its children's references followed and what is hopeless left out; None if it is hopeless."""
         simple = self._solver.simple
         match shape:
@@ -120,7 +123,9 @@ class Rules:
                 return self._object_simplified(shape, [each for each in named if not each.goal.never], classes)
         return shape
 
-    def _object_simplified(self, shape: ObjectShape, named: list[NamedProperty], classes: list[KeyClass]) -> Shape:
+    def _object_simplified(
+        self, shape: ObjectShape, named: list[NamedProperty], classes: list[KeyClass]
+    ) -> ObjectShape:
         known = dict.fromkeys(shape.known)
         kept: list[KeyClass] = []
         for each in classes:
@@ -138,7 +143,7 @@ class Rules:
     def _finite_texts(self, names: Goal) -> list[str] | None:
         if not names.claims:
             return None
-        shapes = [shape for shape in self._name_shapes(names)]
+        shapes = self._name_shapes(names)
         if all(isinstance(shape, ValueShape) for shape in shapes):
             return [shape.value for shape in shapes if isinstance(shape, ValueShape)]
         return None
@@ -162,7 +167,7 @@ class Rules:
     def _ends(self, goal: Goal) -> bool:
         return goal.key in self._productive
 
-    def _is_productive(self, shape: Shape) -> bool:
+    def _is_productive(self, shape: Settled) -> bool:
         match shape:
             case ObjectShape(named, _, classes, least, most):
                 if not all(self._ends(each.goal) for each in named if each.required):
@@ -171,8 +176,6 @@ class Rules:
                 required = sum(each.required for each in named)
                 open_ended = any(self._ends(each.goal) for each in classes)
                 return (most is None or required <= most) and (open_ended or ending >= least)
-            case ArrayShape():
-                raise AssertionError("arrays are states by now")
             case ArrayStates():
                 return shape.ends(self._ends)
         return True
@@ -314,7 +317,7 @@ class Rules:
         named = [each for each in shape.named if self._ends(each.goal)]
         members = [f"{self._literal_key(each.name)} {self._name(each.goal)}" for each in named]
         extras = [
-            f'{self._terminal(self._key_body(each, shape.known))} {self._name(each.goal)}'
+            f"{self._terminal(self._key_body(each, shape.known))} {self._name(each.goal)}"
             for each in shape.classes
             if self._ends(each.goal)
         ]
@@ -365,7 +368,9 @@ class Rules:
             )
         cap = most if most is not None else least
         if len(members) * (cap + 1) > 20_000:
-            raise GrammarError("Too many properties are counted by minProperties or maxProperties.", param="json_schema")
+            raise GrammarError(
+                "Too many properties are counted by minProperties or maxProperties.", param="json_schema"
+            )
         base = self._fresh("c")
 
         def state(index: int, count: int) -> str:
@@ -451,7 +456,7 @@ def _colon(text: str) -> str:
     return "".join(character if character != " " else "\\x{20}" for character in text)
 
 
-def _children(shape: Shape) -> list[Goal]:
+def _children(shape: Settled) -> list[Goal]:
     match shape:
         case ObjectShape(named, _, classes):
             return [each.goal for each in named] + [each.goal for each in classes]
@@ -482,7 +487,7 @@ def _multiples(shape: NumberShape) -> str:
     if step.denominator == 1:
         schema["type"] = "integer"
         low, high = interval.integers()
-        bounds = {"minimum": low, "maximum": high}
+        bounds: dict[str, Any] = {"minimum": low, "maximum": high}
     else:
         bounds = {
             "exclusiveMinimum" if interval.low_open else "minimum": interval.low,
@@ -517,5 +522,3 @@ def _common(one: Fraction, other: Fraction) -> Fraction:
     """The least common multiple."""
     denominator = one.denominator * other.denominator
     return Fraction(lcm(one.numerator * other.denominator, other.numerator * one.denominator), denominator)
-
-

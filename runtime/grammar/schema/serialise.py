@@ -1,16 +1,15 @@
-"""Values written as the grammar writes them: the schema's order of properties, the layout's whitespace, its numerals."""
+"""Values written as the grammar writes them: the schema's order of properties, the layout's whitespace, one numeral."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from palmette.runtime.grammar.schema import json_strings, numerals
-from palmette.runtime.grammar.schema.evaluate import is_integral
+from palmette.runtime.grammar.schema import ecma, json_strings, numerals
+from palmette.runtime.grammar.schema.evaluate import canonical, is_integral
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import finds
 from palmette.runtime.grammar.schema.rules import Layout
 from palmette.runtime.grammar.schema.shapes import ArrayShape, Claim, Goal, ObjectShape, Shape, ValueShape
-from palmette.runtime.grammar.schema import ecma
 
 
 class Serialiser:
@@ -55,8 +54,6 @@ class Serialiser:
         return None
 
     def _equal(self, shape: ValueShape, value: Any) -> bool:
-        from palmette.runtime.grammar.schema.evaluate import canonical
-
         return shape.text == canonical(value)
 
     def _fits(self, value: Any, shape: Shape) -> bool:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from palmette.runtime.grammar.schema.document import Place
-from palmette.runtime.grammar.schema.numerals import Interval
+from palmette.runtime.grammar.schema.numerals import FREE, Interval
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SimpleShape:
 class NumberShape:
     """`integral`: True for integers only, False for numbers that aren't, None for both."""
 
-    interval: Interval = Interval()
+    interval: Interval = FREE
     integral: bool | None = None
     multiples: tuple[str, ...] = ()
 

@@ -1,0 +1,77 @@
+"""`palmette grammar`: whether a JSON schema can be enforced, and whether an instance meets it; the keyword table."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palmette.runtime.cli.errors import guarded
+from palmette.runtime.errors import InvalidRequest
+
+commands = typer.Typer(help="Check JSON schemas for structured generation.", no_args_is_help=True)
+
+
+@commands.command()
+@guarded
+def check(
+    schema: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file with a JSON schema.")],
+    instance: Annotated[
+        Path | None, typer.Argument(exists=True, dir_okay=False, help="A file with a value in JSON to check.")
+    ] = None,
+    best_effort: Annotated[
+        bool, typer.Option("--best-effort", help="Take what can't be enforced too, and say what that is.")
+    ] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="No spaces after commas and colons.")] = False,
+    formats: Annotated[bool, typer.Option(help="Enforce the known formats.")] = True,
+) -> None:
+    """Whether every keyword of a schema can be enforced; with an instance, whether it would be generated as it is."""
+    from palmette.runtime.grammar.compile import compile
+    from palmette.runtime.grammar.schema.compile import SchemaGrammar
+
+    start = time.perf_counter()
+    grammar = compile("json_schema", _read(schema), best_effort=best_effort, compact=compact, formats=formats)
+    assert isinstance(grammar, SchemaGrammar)
+    milliseconds = (time.perf_counter() - start) * 1000
+    compiled = grammar.compiled
+    typer.echo(f"{schema}: can be generated ({len(compiled.lines):,} rules, {milliseconds:.1f} ms).")
+    for approximated in compiled.approximated:
+        typer.echo(f"  Not enforced, checked afterwards: {approximated}")
+    for path, keyword in list(compiled.document.ignored.items())[:20]:
+        typer.echo(f"  Says nothing about a value: {keyword!r} at #{path}")
+    if instance is None:
+        return
+    try:
+        value = json.loads(_read(instance))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{instance} is not JSON: {error}.") from None
+    fault = grammar.validate(value)
+    if fault is not None:
+        where = fault.instance_path or "the value"
+        typer.echo(f"{instance}: not valid: {where} doesn't meet {fault.keyword!r} at {fault.schema_path}.")
+        raise typer.Exit(1)
+    text = grammar.serialise(value)
+    typer.echo(f"{instance}: valid; it would be generated as")
+    typer.echo(f"  {text}")
+    explained = grammar.explain(text)
+    if not explained.matches:  # never, unless there is a fault in the compiler
+        raise InvalidRequest(f"The grammar doesn't take it: {explained.message}")
+
+
+@commands.command()
+@guarded
+def keywords() -> None:
+    """What becomes of each keyword of JSON Schema, as a Markdown table."""
+    from palmette.runtime.grammar.schema.keywords import table
+
+    typer.echo(table())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InvalidRequest(f"{path} is not a text in UTF-8.") from None
