@@ -7,6 +7,7 @@ Built from a pattern's tree; read by masks, matchers and explanations. Knows not
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +23,12 @@ from palmette.runtime.grammar.regex_charset import ANYTHING, CharSet
 from palmette.runtime.grammar.regex_syntax import Chars, Choice, Look, Node, Repeat, Sequence, Start
 
 Int32 = npt.NDArray[np.int32]
+
+
+_numbers = itertools.count()
+
+_RUN = 512  # bytes of a run that are looked at together
+_RUNS = 1_024  # runs remembered
 
 
 class State(NamedTuple):
@@ -43,6 +50,8 @@ class Automaton:
     """
 
     def __init__(self, alphabet: Alphabet, dfa: Dfa) -> None:
+        self.number = next(_numbers)
+        """Its own: what is kept about its states is kept under it, so that it may go before that does."""
         self.alphabet = alphabet
         self.dfa = dfa
         self.start = State(dfa.start, ROOT)
@@ -97,30 +106,23 @@ class Automaton:
         return next(self.ways(at), None) is None
 
     def run(self, at: State) -> Run:
-        """The bytes that every text goes on with from here; none where it may end."""
+        """The bytes that every text goes on with from here, at most 512 of them; none where it may end."""
         known = self._runs.get(at)
         if known is not None:
             return known
-        path = [at]
-        data = bytearray()
-        tail = Run(b"", at)
-        while True:
-            here = path[-1]
-            if here in self._runs:
-                tail = self._runs[here]
-                break
-            ways = [] if self.final(here) else list(self.ways(here))
+        data, end = bytearray(), at
+        while len(data) < _RUN and not self.final(end):
+            ways = list(itertools.islice(self.ways(end), 2))
             if len(ways) != 1:
-                tail = Run(b"", here)
                 break
+            after = self.walk(end, bytes(ways))
+            assert after is not None
             data.append(ways[0])
-            next_state = self.walk(here, bytes(ways))
-            assert next_state is not None
-            path.append(next_state)
-        whole = Run(bytes(data) + tail.data, tail.end)
-        # Every state on the way shares the end; only ends and starts of runs are asked for, so only they are kept.
-        self._runs[at] = whole
-        return whole
+            end = after
+        if len(self._runs) >= _RUNS:
+            self._runs.clear()
+        self._runs[at] = Run(bytes(data), end)
+        return self._runs[at]
 
     def possible(self, at: State) -> CharSet:
         """The characters that may come next; those that can complete the current one where `at` is inside one."""

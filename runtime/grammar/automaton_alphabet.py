@@ -76,7 +76,7 @@ def _class_at(intervals: Intervals, character: int) -> int:
     return intervals[bisect_right(intervals, (character, LAST + 1)) - 1][1]
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=32)
 def _alphabet(intervals: Intervals, classes: int) -> Alphabet:
     return _Nodes(intervals, classes).alphabet()
 

@@ -19,7 +19,7 @@ from palmette.runtime.grammar.trie import VocabularyTrie
 _CANDIDATES = 16  # tokens across the end that are tried before one is taken to be possible
 _VISITS = 2_000  # trie nodes looked at for them
 _PROBES = 12  # next characters that are tried
-_KEPT = 4_096  # states whose forced tokens are remembered, per grammar
+_KEPT = 1_024  # states whose forced tokens are remembered, per grammar
 
 
 class ForcedTokens:

@@ -20,6 +20,7 @@ from palmette.runtime.grammar.trie import VocabularyTrie, vocabulary_trie
 from palmette.runtime.vocabulary import Vocabulary
 
 CACHED_BYTES = 64 << 20
+_OVERHEAD = 400  # bytes that a kept mask takes beside its bits
 _QUOTIENTS = 32
 _WIDE = 16  # ASCII characters that a state allows, from which on its walk over the whole trie is long
 
@@ -33,8 +34,8 @@ class Masks:
         self.words = mask_words(vocabulary.size)
         self.computed = 0
         self._eos = [token for token in vocabulary.eos_ids if token < vocabulary.size]
-        self._kept: OrderedDict[tuple[Automaton, State], Mask] = OrderedDict()
-        self._at_most = max(1, cached_bytes // (4 * self.words))
+        self._kept: OrderedDict[tuple[int, State], Mask] = OrderedDict()
+        self._at_most = max(1, cached_bytes // (4 * self.words + _OVERHEAD))
         self._quotients: OrderedDict[Intervals, Quotient] = OrderedDict()
         self._lock = Lock()
         self.nothing: Mask = np.zeros(self.words, np.uint32)
@@ -57,14 +58,14 @@ class Masks:
                 self._quotients.popitem(last=False)
         return found
 
-    def kept(self, key: tuple[Automaton, State]) -> Mask | None:
+    def kept(self, key: tuple[int, State]) -> Mask | None:
         with self._lock:
             mask = self._kept.get(key)
             if mask is not None:
                 self._kept.move_to_end(key)
             return mask
 
-    def keep(self, key: tuple[Automaton, State], reached: npt.NDArray[np.bool_], *, may_end: bool) -> Mask:
+    def keep(self, key: tuple[int, State], reached: npt.NDArray[np.bool_], *, may_end: bool) -> Mask:
         """Packs and keeps a mask. `reached[token]`: the token goes on."""
         bits = np.zeros(32 * self.words, np.bool_)
         bits[: self.vocabulary.size] = reached
@@ -90,7 +91,7 @@ class StateMasks:
 
     def at(self, state: State) -> Mask:
         """The mask of a state, read-only: computed at the first call, then looked up."""
-        key = (self._automaton, state)
+        key = (self._automaton.number, state)
         mask = self._masks.kept(key)
         return mask if mask is not None else self.compute(state)
 
@@ -100,7 +101,7 @@ class StateMasks:
             reached = walk_quotient(self._wide, automaton.after, state.state)
         else:
             reached = walk_trie(trie, automaton, state)
-        return self._masks.keep((automaton, state), reached, may_end=automaton.final(state))
+        return self._masks.keep((automaton.number, state), reached, may_end=automaton.final(state))
 
 
 def _wide(automaton: Automaton) -> bool:

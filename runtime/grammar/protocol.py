@@ -76,7 +76,10 @@ class Matcher(Protocol):
         ...
 
     def forced_bytes(self) -> bytes:
-        """The bytes that every completion starts with; empty where there is a choice, or the text may end."""
+        """Bytes that every completion starts with; empty where there is a choice, or the text may end.
+
+        A long run may come in parts: there may be more once these were accepted.
+        """
         ...
 
     def forced(self) -> list[int]:

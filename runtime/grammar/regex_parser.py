@@ -145,8 +145,8 @@ class _Parser:
 
     def repeated(self, flags: Flags) -> Node:
         start = self.at
-        if self.pattern[start] in "*+?":
-            raise self.wrong("Nothing to repeat")
+        if self.counts() is not None:
+            raise self.wrong("Nothing to repeat", start)
         item = self.item(flags)
         if flags.verbose:
             self.skip_blank()

@@ -81,6 +81,18 @@ def test_a_text_without_choice_is_forced_to_its_end() -> None:
     assert state.forced() == []
 
 
+def test_a_long_run_comes_in_parts_and_is_never_left() -> None:
+    text = "All of this is certain. " * 100
+    state = Compiler(TINY).compile(GrammarSource(kind="choices", text=f'["{text}"]')).matcher()
+    data = b""
+    while not state.complete:
+        tokens = state.forced()
+        assert tokens
+        assert all(map(state.accept, tokens))
+        data += TINY.vocabulary.text(tokens)
+    assert data == text.encode()
+
+
 def test_sole_token() -> None:
     mask = np.zeros(5, np.uint32)
     assert sole_token(mask) is None

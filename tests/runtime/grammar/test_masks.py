@@ -43,7 +43,7 @@ def test_a_mask_is_what_brute_force_finds(pattern: str, text: str) -> None:
 
 
 def test_masks_are_computed_once_and_bounded() -> None:
-    masks = Masks(WORDS.vocabulary, cached_bytes=3 * 4 * mask_words(WORDS.vocabulary.size))
+    masks = Masks(WORDS.vocabulary, cached_bytes=3 * (4 * mask_words(WORDS.vocabulary.size) + 400))
     built = automaton(parse("abcdef"), Limits())
     state_masks = masks.of(built)
     states = [built.start]

@@ -11,7 +11,8 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.regex_parser import MAX_DEPTH, parse
 
 WRONG = {
-    "a(b": 1, "a)": 1, "[a": 0, "a**": 2, "*a": 0, "a|+": 2, "a{3,2}": 1, "[z-a]": 1, r"\q": 0, "a\\": 2, r"\x4": 0,
+    "a(b": 1, "a)": 1, "[a": 0, "a**": 2, "*a": 0, "a|+": 2, "{2}": 0, "a|{,3}": 2,
+    "a{3,2}": 1, "[z-a]": 1, r"\q": 0, "a\\": 2, r"\x4": 0,
     "(?P<1>a)": 0, "(?z)a": 0, "a(?i)b": 1, "x(?#": 1, r"\N{NO SUCH}": 0, "^*": 0, r"[\w-z]": 1, r"\u12": 0,
 }  # fmt: skip
 UNSUPPORTED = {
