@@ -45,6 +45,8 @@ class Row:
     again: float
     first_mask: float  # the slowest of the states that sampled texts pass
     look_up: float  # median
+    accept: float  # microseconds a token, mean
+    jump: float  # forced tokens of a state, the first time, the slowest
     forced: float  # share of the sampled texts' tokens that is forced
     differ: int  # sampled texts whose tokens jumping changes
 
@@ -125,7 +127,7 @@ def measure(name: str, pattern: str, space: TokenizerSpace) -> Row:
     again = cpu(lambda: [compiler.compile(source) for _ in range(100)], 3) / 100
     chance, far = random.Random(0), distances(grammar.automaton)
     mask = np.zeros(mask_words(space.vocabulary.size), np.uint32)
-    firsts, look_ups, forced, total, differ = [0.0], [], 0, 0, 0
+    firsts, look_ups, jumps, accepts, forced, total, differ = [0.0], [], [0.0], 0.0, 0, 0, 0
     for _ in range(TEXTS):
         tokens = space.encode(sample(grammar.automaton, far, chance))
         matcher = grammar.matcher()
@@ -137,13 +139,25 @@ def measure(name: str, pattern: str, space: TokenizerSpace) -> Row:
             else:
                 look_ups.append(cpu(lambda m=matcher: [m.fill_mask(mask) for _ in range(50)]) / 50)  # type: ignore[misc]
             assert mask[token // 32] >> (token % 32) & 1
+            jumps.append(cpu(matcher.forced))
             assert matcher.accept(token)
+        matcher = grammar.matcher()
+        accepts += cpu(lambda m=matcher, t=tokens: all(map(m.accept, t)))  # type: ignore[misc]
         known, other = follow(grammar, tokens)
         forced, total, differ = forced + known, total + len(tokens), differ + other
     return Row(
-        name, grammar.automaton.states, 1e3 * cold, 1e3 * warm, 1e3 * again, 1e3 * max(firsts),
-        1e6 * statistics.median(look_ups or [0.0]), forced / max(1, total), differ,
-    )  # fmt: skip
+        name=name,
+        states=grammar.automaton.states,
+        compile_cold=1e3 * cold,
+        compile_warm=1e3 * warm,
+        again=1e3 * again,
+        first_mask=1e3 * max(firsts),
+        look_up=1e6 * statistics.median(look_ups or [0.0]),
+        accept=1e6 * accepts / max(1, total),
+        jump=1e3 * max(jumps),
+        forced=forced / max(1, total),
+        differ=differ,
+    )
 
 
 def main() -> None:
@@ -169,6 +183,8 @@ def main() -> None:
         ("compile again (ms)", [row.again for row in rows]),
         ("first mask of a state, worst (ms)", [row.first_mask for row in rows]),
         ("mask look-up (µs)", [row.look_up for row in rows]),
+        ("accept a token (µs)", [row.accept for row in rows]),
+        ("forced tokens of a state, first time, worst (ms)", [row.jump for row in rows]),
     ):
         console.print(f"{label}: median {statistics.median(values):.3f}, highest {max(values):.3f}")
     changed, texts = sum(row.differ for row in rows), TEXTS * len(rows)
