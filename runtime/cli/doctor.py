@@ -44,6 +44,7 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "cluster": (("ray",), "deployment on a Ray cluster", False),
     "mcp": (("mcp",), "tools of MCP servers", False),
     "otel": (("opentelemetry",), "traces by OpenTelemetry", False),
+    "png": (("resvg_py",), "the curves of `palmette simulate` as PNG", True),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,7 +69,8 @@ def simulate(
     first_token: Annotated[float, typer.Option("--ttft", help="Goodput: seconds to the first token.")] = 2.0,
     per_token: Annotated[float, typer.Option("--tpot", help="Goodput: seconds an output token after that.")] = 0.1,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", file_okay=False, help="Write curves (SVG) and figures (JSON) here.")
+        Path | None,
+        typer.Option("--out", "-o", file_okay=False, help="Write curves (SVG, PNG) and figures (JSON) here."),
     ] = None,
 ) -> None:
     """Replay a trace in virtual time: hit rates beside their bounds, latencies and goodput by policy and cache size."""
@@ -210,7 +212,22 @@ def _show_curves(
         out.mkdir(parents=True, exist_ok=True)
         picture = out / "simulate.svg"
         picture.write_text(svg(drawn, title), encoding="utf-8")
-        console.print(f"written: {picture}, {out / 'simulate.json'}", soft_wrap=True)
+        pixels = _png(picture)
+        written = [picture, *([] if pixels is None else [pixels]), out / "simulate.json"]
+        console.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
+        if pixels is None:
+            typer.echo("(as PNG too with the extra png: pip install 'palmette[png]')")
+
+
+def _png(picture: Path) -> Path | None:
+    """The picture as PNG beside it, where there is a renderer: an optional one, none of the dependencies draws."""
+    try:
+        resvg_py = importlib.import_module("resvg_py")
+    except ImportError:
+        return None
+    pixels = picture.with_suffix(".png")
+    pixels.write_bytes(bytes(resvg_py.svg_to_bytes(svg_path=str(picture), zoom=2.0)))
+    return pixels
 
 
 def _write_figures(path: Path, outcomes: Sequence[Outcome], bounds: Sequence[Bounds], targets: Targets) -> None:

@@ -6,12 +6,12 @@ Pure functions from Outcomes to rows and charts. Called by `palmette simulate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from palmette.runtime.roofline.plot import Chart, Point, Series
+from palmette.runtime.roofline.plot import Chart, Point, Series, short
 from palmette.runtime.simulation.run import Outcome, Served
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -69,8 +69,16 @@ def slowest_share(served: Sequence[Served], share: float = 0.05) -> float:
     return sum(waits[: math.ceil(share * len(waits))]) / total if total else 0.0
 
 
-def series_name(outcome: Outcome) -> str:
-    return f"{outcome.policy}, {outcome.eviction}"
+def _names(outcomes: Sequence[Outcome]) -> Callable[[Outcome], str]:
+    """Names for lines: what all outcomes have in common isn't said."""
+    policies = len({outcome.policy for outcome in outcomes}) > 1
+    evictions = len({outcome.eviction for outcome in outcomes}) > 1
+
+    def name(outcome: Outcome) -> str:
+        parts = [*([outcome.policy] if policies else []), *([outcome.eviction] if evictions else [])]
+        return " ".join(parts) or "served"
+
+    return name
 
 
 def charts(outcomes: Sequence[Outcome], bounds: Sequence[Bounds]) -> list[Chart]:
@@ -79,11 +87,14 @@ def charts(outcomes: Sequence[Outcome], bounds: Sequence[Bounds]) -> list[Chart]
 
 
 def _by_size(outcomes: Sequence[Outcome], bounds: Sequence[Bounds]) -> list[Chart]:
-    rates = _lines((series_name(each), (each.pool_tokens, each.hit_rate)) for each in outcomes)
-    alone = [Series(name, [(each.pool_tokens, getattr(each, name)) for each in bounds], dashed=True)
-             for name in ("lru", "belady", "infinite")]  # fmt: skip
+    called = _names(outcomes)
+    rates = _lines((called(each), (each.pool_tokens, each.hit_rate)) for each in outcomes)
+    alone = [
+        Series(name, [(each.pool_tokens, getattr(each, name.lower())) for each in bounds], dashed=True)
+        for name in ("LRU", "Belady", "Infinite")
+    ]
     times = _lines(
-        (f"{series_name(each)}, {name}", (each.pool_tokens, getattr(first_token(each.answered), name)))
+        (f"{called(each)} {name}", (each.pool_tokens, getattr(first_token(each.answered), name)))
         for each in outcomes
         for name in ("p50", "p95", "p99")
     )
@@ -94,12 +105,13 @@ def _by_size(outcomes: Sequence[Outcome], bounds: Sequence[Bounds]) -> list[Char
 
 
 def _quantiles(outcomes: Sequence[Outcome]) -> Chart:
+    called = _names(outcomes)
     shares = [1 - 2 ** (-step / 2) for step in range(1, 20)]
     lines = []
     for outcome in outcomes:
         waits = sorted(each.first_token for each in outcome.answered)
         points = [(1 / (1 - share), waits[int(share * len(waits))]) for share in shares] if waits else []
-        lines.append(Series(f"{series_name(outcome)}, {outcome.pool_tokens:,}", points))
+        lines.append(Series(f"{called(outcome)} {short(outcome.pool_tokens)}", points))
     title = "The slowest of so many requests: first token"
     return Chart(title, "requests", "seconds", _positive(lines), unit_y="s")
 

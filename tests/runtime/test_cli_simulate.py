@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -51,6 +52,20 @@ def test_policies_and_sizes_beside_their_bounds(trace: Path, tmp_path: Path) -> 
     assert len(written["runs"]) == 8
     assert written["runs"][0]["requests"] == 60
     assert written["runs"][0]["first_token"]["p50"] > 0
+
+
+def test_curves_as_png_where_there_is_a_renderer(trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    assert invoke(trace, "--cache", "50%", "--out", tmp_path).exit_code == 0
+    assert (tmp_path / "simulate.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_renderer_it_says_so(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    result = invoke(trace, "--cache", "50%", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "palmette[png]" in result.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"trace.jsonl", "simulate.svg", "simulate.json"}
 
 
 def test_a_faster_trace_waits_longer(trace: Path) -> None:
