@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check peers sanitize soak bench clean
+.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite bench clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ sanitize: $(READY)  ## the native kernels' tests under the address and undefined
 
 soak: $(READY)  ## ten million random operations on the radix cache (about 5 minutes); ARGS="--seed 2"
 	PYTHONPATH=.src $(BIN)/python -m tests.soak $(ARGS)
+
+schema-suite: $(READY)  ## the JSON-Schema-Test-Suite against our JSON schemas; ARGS="--draft draft7 --log"
+	PYTHONPATH=.src $(BIN)/python -m benchmarks.schema_suite $(ARGS)
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -45,13 +45,28 @@ class ArrayStates:
         if self.plain is not None:
             prefix, rest, least, _ = self.plain
             return all(map(ends, prefix[:least])) and (least <= len(prefix) or ends(rest))
+        return 0 in self.ending(ends)
+
+    def ending(self, ends: Callable[[Goal], bool]) -> set[int]:
+        """The states from which the array can be finished, and that can be reached."""
+        back: dict[int, list[int]] = {}
         reached, waiting = {0}, [0]
         while waiting:
-            for goal, target in self.moves[waiting.pop()]:
-                if target not in reached and ends(goal):
-                    reached.add(target)
-                    waiting.append(target)
-        return bool(reached & self.accepting)
+            state = waiting.pop()
+            for goal, target in self.moves[state]:
+                if ends(goal):
+                    back.setdefault(target, []).append(state)
+                    if target not in reached:
+                        reached.add(target)
+                        waiting.append(target)
+        found = set(self.accepting & reached)
+        waiting = list(found)
+        while waiting:
+            for state in back.get(waiting.pop(), ()):
+                if state not in found:
+                    found.add(state)
+                    waiting.append(state)
+        return found
 
 
 def array_states(shape: ArrayShape, solver: Solver) -> ArrayStates | None:

@@ -74,6 +74,7 @@ class Evaluator:
         self._assert_formats = assert_formats
         self._patterns: dict[str, ecma.Node] = {}
         self._depth = 0
+        self._skipped: frozenset[str] = frozenset()
 
     def fault(self, place: Place, value: Any) -> Fault | None:
         """The first fault, or None for a valid value. Raises GrammarError for a recursion without end."""
@@ -81,6 +82,22 @@ class Evaluator:
 
     def holds(self, place: Place, value: Any) -> bool:
         return self.fault(place, value) is None
+
+    def holds_without(self, place: Place, value: Any, skipped: frozenset[str]) -> bool:
+        """The same without the oneOf at the paths `skipped`, where that lets more through: never fewer values hold."""
+        self._skipped = skipped
+        try:
+            return self.holds(place, value)
+        finally:
+            self._skipped = frozenset()
+
+    def _exactly(self, place: Place, value: Any, where: str, seen: Evaluated) -> bool:
+        """Whether it holds, where a superset would be wrong."""
+        skipped, self._skipped = self._skipped, frozenset()
+        try:
+            return self._check(place, value, where, seen) is None
+        finally:
+            self._skipped = skipped
 
     def _check(self, place: Place, value: Any, where: str, seen: Evaluated) -> Fault | None:
         if isinstance(place.schema, bool):
@@ -126,9 +143,6 @@ class Evaluator:
             yield "enum"
 
     def _in_place(self, said: Keywords, place: Place, value: Any, where: str, seen: Evaluated) -> Iterator[str | Fault]:
-        def ok(inner: Place) -> bool:
-            return self._check(inner, value, where, seen) is None
-
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in said.plain:
                 target = self._document.target(place, keyword, said.plain[keyword])
@@ -137,14 +151,18 @@ class Evaluator:
         for inner in said.many.get("allOf", ()):
             if fault := self._check(inner, value, where, seen):
                 yield fault
-        if "anyOf" in said.many and not any([ok(inner) for inner in said.many["anyOf"]]):  # noqa: C419 (all of them annotate)
-            yield "anyOf"
-        if "oneOf" in said.many and sum([ok(inner) for inner in said.many["oneOf"]]) != 1:
-            yield "oneOf"
-        if "not" in said.one and self._check(said.one["not"], value, where, Evaluated()) is None:
+        if "anyOf" in said.many:  # all of them, since each that holds looks at properties
+            holding = [self._check(inner, value, where, seen) is None for inner in said.many["anyOf"]]
+            if not any(holding):
+                yield "anyOf"
+        if "oneOf" in said.many and place.path not in self._skipped:
+            holding = [self._exactly(inner, value, where, seen) for inner in said.many["oneOf"]]
+            if sum(holding) != 1:
+                yield "oneOf"
+        if "not" in said.one and self._exactly(said.one["not"], value, where, Evaluated()):
             yield "not"
         if "if" in said.one:
-            branch = said.one.get("then" if ok(said.one["if"]) else "else")
+            branch = said.one.get("then" if self._exactly(said.one["if"], value, where, seen) else "else")
             if branch is not None and (fault := self._check(branch, value, where, seen)):
                 yield fault
         if isinstance(value, dict):
@@ -185,7 +203,9 @@ class Evaluator:
                 if fault := self._check(inner, item, f"{where}/{index}", Evaluated()):
                     yield fault
         if "contains" in said.one:
-            inside = [i for i, item in enumerate(value) if self.holds(said.one["contains"], item)]
+            inside = [
+                i for i, item in enumerate(value) if self._exactly(said.one["contains"], item, where, Evaluated())
+            ]
             if len(inside) < plain.get("minContains", 1):
                 yield "contains"
             if len(inside) > plain.get("maxContains", len(value)):

@@ -24,15 +24,21 @@ _DATE = _alternatives(
     rf"{_LEAP_YEAR}-02-29",
 )
 _OFFSET = r"(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-_TIME = _alternatives(
-    rf"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?{_OFFSET}",
-    r"23:59:60(?:\.\d+)?(?:[Zz]|[+-]00:00)",  # a leap second, at its offsets of whole hours
-    *(
-        rf"{(23 + hours) % 24:02}:59:60(?:\.\d+)?[{'+' if hours > 0 else '-'}]{abs(hours):02}:00"
-        for hours in range(-23, 24)
-        if hours
-    ),
-)
+
+
+def _leap_seconds() -> str:
+    """23:59:60 in UTC, as local time at the offsets that are in use: those of whole quarters of an hour."""
+    seconds = r"60(?:\.\d+)?"
+    times = [rf"23:59:{seconds}(?:[Zz]|[+-]00:00)"]
+    for offset in range(15, 24 * 60, 15):
+        for sign in (1, -1):
+            local = (23 * 60 + 59 + sign * offset) % (24 * 60)
+            shown = f"[{'+' if sign > 0 else '-'}]{offset // 60:02}:{offset % 60:02}"
+            times.append(rf"{local // 60:02}:{local % 60:02}:{seconds}{shown}")
+    return _alternatives(*times)
+
+
+_TIME = _alternatives(rf"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?{_OFFSET}", _leap_seconds())
 _DURATION_TIME = r"T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)"
 _DURATION = _alternatives(
     rf"P(?:\d+Y(?:\d+M(?:\d+D)?)?|\d+M(?:\d+D)?|\d+D)(?:{_DURATION_TIME})?",

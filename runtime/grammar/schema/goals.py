@@ -128,7 +128,7 @@ class Solver:
             if branch.dead:
                 continue
             if branch.values is not None:
-                yield from self._values(branch.values, goal)
+                yield from self._values(branch.values, goal, skipped)
             elif branch.choices:
                 open_branches.extend(reversed(list(self._forks(branch))))
             else:
@@ -144,9 +144,14 @@ class Solver:
             if not fork.dead:
                 yield fork
 
-    def _values(self, values: list[Any], goal: Goal) -> Iterator[Shape]:
+    def _values(self, values: list[Any], goal: Goal, skipped: frozenset[str]) -> Iterator[Shape]:
+        def holds(claim: Claim, value: Any) -> bool:
+            if claim.holds:
+                return self.evaluator.holds_without(claim.place, value, skipped)
+            return not self.evaluator.holds(claim.place, value)
+
         for value in values:
-            if all(self.evaluator.holds(claim.place, value) == claim.holds for claim in goal.claims):
+            if all(holds(claim, value) for claim in goal.claims):
                 yield ValueShape(canonical(value), value)
 
     def _settled(self, branch: Branch, goal: Goal) -> Iterator[Shape]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import charsets, ecma
@@ -40,6 +41,7 @@ def _range(low: int, high: int) -> str:
     return f"\\x{{{low:x}}}" if low == high else f"\\x{{{low:x}}}-\\x{{{high:x}}}"
 
 
+@lru_cache(maxsize=4096)
 def _character(chars: CharSet) -> str:
     """The regex of one character of the set, as written."""
     plain = charsets.intersection(chars, _PLAIN)
@@ -157,6 +159,12 @@ def _may_be_empty(node: ecma.Node) -> bool:
     return isinstance(node, ecma.Anchor | ecma.LookAhead) or (isinstance(node, ecma.Repeat) and node.least == 0)
 
 
+def _holds_at_the_end(node: ecma.Node) -> bool:
+    if isinstance(node, ecma.LookAhead):
+        return re.match(_python(node), "") is not None
+    return _may_be_empty(node)
+
+
 def _anchored(items: tuple[ecma.Node, ...], before: str = "") -> Terminal:
     """What follows a known position, to the end of the string."""
     regex = before
@@ -169,7 +177,7 @@ def _anchored(items: tuple[ecma.Node, ...], before: str = "") -> Terminal:
         if isinstance(item, ecma.Anchor):
             if item.start:
                 return "/[^\\x{0}-\\x{10FFFF}]/"
-            if any(not _may_be_empty(later) for later in items[index + 1 :]):
+            if not all(_holds_at_the_end(later) for later in items[index + 1 :]):
                 return "/[^\\x{0}-\\x{10FFFF}]/"
             return f"/{regex}/" if regex else '""'
         regex += _regex(item)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from math import lcm
+from functools import reduce
+from math import ceil, lcm
 from typing import Any
 
 import msgspec
@@ -109,6 +110,8 @@ class Rules:
         match shape:
             case StringShape():
                 return None if self._text_is_empty(shape) else shape
+            case NumberShape():
+                return None if self._number_is_empty(shape) else shape
             case ArrayShape():
                 return array_states(shape, self._solver)
             case ObjectShape():
@@ -273,12 +276,26 @@ class Rules:
     def _text_is_empty(self, shape: StringShape) -> bool:
         if shape.impossible:
             return True
-        constrained = shape.patterns or shape.formats or shape.denied_patterns or shape.denied_formats
-        counts = shape.most is not None or shape.least > 0
-        several = len(shape.patterns) + len(shape.formats) > 1
-        if not constrained or not (several or counts or shape.denied_patterns or shape.denied_formats):
+        if shape == StringShape(formats=shape.formats) and len(shape.formats) <= 1:
             return False
+        plain = shape == StringShape(shape.least, shape.most, denied_texts=shape.denied_texts)
+        if plain and (shape.most != 0 or not shape.denied_texts):
+            return False  # more strings than any list denies: as good as, and surely without a list
         return self._is_empty(self._text(shape))
+
+    def _number_is_empty(self, shape: NumberShape) -> bool:
+        if shape.multiples and shape.integral is not False:
+            step = _step(shape)
+            low, high = shape.interval.low, shape.interval.high
+            if low is None or high is None:
+                return False
+            first = ceil(Fraction(low) / step)
+            first += shape.interval.low_open and first * step == Fraction(low)
+            last = first * step
+            return last > Fraction(high) or (shape.interval.high_open and last == Fraction(high))
+        if shape.integral is False and not shape.interval.free:
+            return self._is_empty(self._number(shape)[0])
+        return False
 
     def _number(self, shape: Any) -> list[str]:
         if isinstance(shape, ValueShape) and isinstance(shape.value, int | float) and not isinstance(shape.value, bool):
@@ -372,34 +389,36 @@ class Rules:
                 "Too many properties are counted by minProperties or maxProperties.", param="json_schema"
             )
         base = self._fresh("c")
+        ending: set[tuple[int, int]] = set()  # (members passed, members written) from which the end can be reached
 
-        def state(index: int, count: int) -> str:
-            return f"{base}_{index}_{count}"
+        def to(index: int, count: int) -> str | None:
+            return f"{base}_{index}_{count}" if (index, count) in ending else None
 
         for index in range(len(members), -1, -1):
-            for count in range(cap + 1):
+            for count in range(cap, -1, -1):
                 comma = [self._comma] if count else []
-                options = []
                 full = most is not None and count >= most
-                after = count if most is None and count >= least else count + 1
-                if most is None and count == 0 and least == 0:
-                    after = 0
+                after = min(count + 1, cap)
+                options = []
                 if index < len(members):
-                    if not full:
-                        options.append(" ".join([*comma, members[index], state(index + 1, min(after, cap))]))
-                    if not required[index]:
-                        options.append(state(index + 1, count))
+                    if not full and (target := to(index + 1, after)):
+                        options.append(" ".join([*comma, members[index], target]))
+                    if not required[index] and (target := to(index + 1, count)):
+                        options.append(target)
                 else:
                     if count >= least:
                         options.append('"}"')
-                    if extra and not full:
-                        options.append(" ".join([*comma, extra, state(index, min(after, cap))]))
-                self._rule(state(index, count), options or [self._nothing()])
-        return state(0, 0)
-
-    def _nothing(self) -> str:
-        """A terminal that matches no text."""
-        return self._terminal('("a" & "b")')
+                    if (
+                        extra
+                        and not full
+                        and (target := to(index, after) or (count >= least and f"{base}_{index}_{count}"))
+                    ):
+                        options.append(" ".join([*comma, extra, target]))
+                if options:
+                    ending.add((index, count))
+                    self._rule(f"{base}_{index}_{count}", options)
+        assert (0, 0) in ending, "the shape was found productive"
+        return f"{base}_0_0"
 
     # Arrays
 
@@ -407,13 +426,14 @@ class Rules:
         if states.plain is not None:
             return self._plain_array(states)
         base = self._fresh("a")
-        for number, moves in enumerate(states.moves):
+        ending = states.ending(self._ends)
+        for number in sorted(ending):
             options = ['"]"'] if number in states.accepting else []
-            for goal, target in moves:
-                if self._ends(goal):
+            for goal, target in states.moves[number]:
+                if self._ends(goal) and target in ending:
                     comma = [] if number == 0 else [self._comma]
                     options.append(" ".join([*comma, self._name(goal), f"{base}_{target}"]))
-            self._rule(f"{base}_{number}", options or [self._nothing()])
+            self._rule(f"{base}_{number}", options)
         return f'"[" {base}_0'
 
     def _plain_array(self, states: ArrayStates) -> str:
@@ -467,11 +487,7 @@ def _children(shape: Settled) -> list[Goal]:
 
 def _multiples(shape: NumberShape) -> str:
     """A rule: llguidance knows multiples of decimals."""
-    step = Fraction(1) if shape.integral else None
-    for text in shape.multiples:
-        other = Fraction(text)
-        step = other if step is None else _common(step, other)
-    assert step is not None
+    step = _step(shape)
     digits = step.denominator
     while any(digits % prime == 0 for prime in (2, 5)):
         digits //= 2 if digits % 2 == 0 else 5
@@ -499,6 +515,14 @@ def _multiples(shape: NumberShape) -> str:
     if shape.integral is False:
         raise GrammarError("'multipleOf' of numbers that are not integers can't be enforced.", param="json_schema")
     return f"%json {msgspec.json.encode(schema).decode()}"
+
+
+def _step(shape: NumberShape) -> Fraction:
+    """What all multiples are multiples of together."""
+    steps = [Fraction(text) for text in shape.multiples]
+    if shape.integral:
+        steps.append(Fraction(1))
+    return reduce(_common, steps)
 
 
 def _decimal(value: Fraction) -> Decimal:
