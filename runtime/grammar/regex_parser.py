@@ -74,8 +74,8 @@ class _Parser:
 
     def whole(self) -> Node:
         flags = Flags()
-        if opening := re.match(r"\(\?([aiLmsux]+)\)", self.pattern):
-            flags = self.flags(flags, opening[1], 2)
+        while opening := re.compile(r"\(\?([aiLmsux]+)\)").match(self.pattern, self.at):
+            flags = self.flags(flags, opening[1], self.at + 2)
             self.at = opening.end()
         node = self.choice(flags)
         if self.at < len(self.pattern):
@@ -208,7 +208,7 @@ class _Parser:
         return self.literal(character, flags)
 
     def line_start(self, position: int) -> Node:
-        if position == 0 or re.fullmatch(r"\(\?[a-zA-Z]+\)", self.pattern[:position]):
+        if re.fullmatch(r"(?:\(\?[a-zA-Z]+\))*", self.pattern[:position]):
             return Start(position)
         raise self.unsupported("'^' in multi-line mode", position)
 

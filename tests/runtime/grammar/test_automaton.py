@@ -47,6 +47,25 @@ def test_looking_ahead_is_exact(pattern: str, samples: list[str]) -> None:
         assert accepts(built, text) == bool(re.fullmatch(pattern, text)), text
 
 
+CONSTRUCTS = [
+    r"(?m)a$\nb", r"(?m)^a$", r"(?x) a  b # c", "(?x: a b) c", r"\101\x42\u00e9", r"\N{GREEK SMALL LETTER ALPHA}+",
+    "a{,2}", "[]a]+", "[^]a]", r"[a\]b]+", r"[\b]", "(?P<x>a|b)+", "(?i)(?s).A", "(?s-i:.)a", "(?i:a(?-i:b))", "a{b", "a{2,x}",
+    "{a", r"\0", r"[\0-\x1f]", "(?#no)a", "a(?=b|$)b?", "^$", "^a|^b", "(^a|b)c", r"\Aa\Z", "a|", "(|a)b", "(?:a|b|)(?!c).?",
+    r"[^\S ]", r"(?a)\w\d\s", "[a-]", "[-a]", r"[\w.-]+", "(?u)é", "a??b*?", "a$\n?", "(a$)?", "(?!a)", "(?=a)a|(?!a)b",
+]  # fmt: skip
+SAMPLES = [
+    "", "a", "b", "ab", "a\nb", "AB", "ABé", "α", "aa", "aaa", "]", "a]", "\b", "\n", "\nA", "\na", "aB", "Ab", "a{b",
+    "a{2,x}", "{a", "\0", "\x1f", "ac", "bc", "abc", "c", "a1 ", "é1 ", "-", "a.b-c", "é", "a\n", "a\n\n", " ", "\t",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", CONSTRUCTS)
+def test_each_construct_means_what_it_means_to_re(pattern: str) -> None:
+    built = compiled(pattern)
+    for text in SAMPLES:
+        assert accepts(built, text) == bool(re.fullmatch(pattern, text)), text
+
+
 @pytest.mark.parametrize("pattern", ["(a(?=b).)*", "(?:a$|b)*c", "(x(?!y))+"])
 def test_looking_ahead_inside_a_repeat_is_refused(pattern: str) -> None:
     with pytest.raises(GrammarError, match=r"inside a repeat.*position"):

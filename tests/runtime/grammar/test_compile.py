@@ -4,6 +4,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from grammar_patterns import WORDS
 
@@ -44,6 +45,11 @@ def test_the_key_is_the_content() -> None:
     assert len(keys) == 4
     one, same = ({"x": 1, "y": 2}, {"y": 2, "x": 1})
     assert GrammarSource(kind="k", text="", options=one).key == GrammarSource(kind="k", text="", options=same).key
+
+
+def test_a_source_crosses_processes() -> None:
+    wanted = GrammarSource(kind="regex", text="a", options={"x": [1, None]})
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wanted), type=GrammarSource) == wanted
 
 
 def test_an_unknown_kind_names_those_there_are() -> None:
