@@ -13,13 +13,14 @@ from threading import Lock
 import numpy as np
 
 from palmette.runtime.grammar.automaton import Automaton, State
+from palmette.runtime.grammar.automaton_alphabet import ROOT
 from palmette.runtime.grammar.protocol import Mask, TokenSpace
 from palmette.runtime.grammar.trie import VocabularyTrie
 
 _CANDIDATES = 16  # tokens across the end that are tried before one is taken to be possible
 _VISITS = 2_000  # trie nodes looked at for them
-_PROBES = 12  # next characters that are tried
 _KEPT = 1_024  # states whose forced tokens are remembered, per grammar
+_LETTERS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
 class ForcedTokens:
@@ -124,29 +125,25 @@ class ForcedTokens:
 
     def _probes(self, end: State) -> list[bytes]:
         """What may follow: a few next characters of each sort, and some text after them."""
-        chosen: dict[str, list[bytes]] = {}
+        sorts: dict[str, list[int]] = {}
         for byte in self._automaton.ways(end):
-            after = self._automaton.walk(end, bytes([byte]))
-            assert after is not None
-            more = bytes([byte]) + self._any_text(after)
-            chosen.setdefault(_sort(byte), []).append(more)
-        picked = [more for sort in chosen.values() for more in (sort[0], sort[len(sort) // 2], sort[-1])]
-        return list(dict.fromkeys(picked))[: 3 * _PROBES]
+            sorts.setdefault(_sort(byte), []).append(byte)
+        picked = {byte for sort in sorts.values() for byte in (sort[0], sort[len(sort) // 2], sort[-1])}
+        return [self._any_text(byte, end) for byte in sorted(picked)]
 
-    def _any_text(self, at: State) -> bytes:
-        """A few bytes that may follow, up to the end of a character."""
-        data = bytearray()
-        while len(data) < 8:
-            ways = list(self._automaton.ways(at))
-            if not ways or (len(data) >= 3 and at.node == 0):
-                break
-            letters = [byte for byte in ways if chr(byte).isalnum()]
-            byte = letters[len(letters) // 2] if letters else ways[0]
+    def _any_text(self, first: int, at: State) -> bytes:
+        """`first` and a few bytes that may follow it, letters rather than signs, up to the end of a character."""
+        data, byte = bytearray(), first
+        while True:
             after = self._automaton.walk(at, bytes([byte]))
             assert after is not None
             data.append(byte)
             at = after
-        return bytes(data)
+            ways = list(self._automaton.ways(at))
+            if not ways or (len(data) > 3 and at.node == ROOT):
+                return bytes(data)
+            letters = [byte for byte in ways if byte in _LETTERS]
+            byte = letters[len(letters) // 2] if letters else ways[0]
 
 
 def sole_token(mask: Mask) -> int | None:
