@@ -212,7 +212,7 @@ class Evaluator:
                 yield "maxContains"
             if self._document.draft >= 2020:
                 seen.indices.update(inside)
-        if "unevaluatedItems" in said.one:
+        if "unevaluatedItems" in said.one and not self._skipped:
             for index, item in enumerate(value):
                 if index not in seen.indices:
                     if self._check(said.one["unevaluatedItems"], item, f"{where}/{index}", Evaluated()):
@@ -244,7 +244,7 @@ class Evaluator:
                     yield fault
             if applied:
                 seen.names.add(name)
-        if "unevaluatedProperties" in said.one:
+        if "unevaluatedProperties" in said.one and not self._skipped:
             for name in value:
                 if name not in seen.names:
                     if self._check(said.one["unevaluatedProperties"], value[name], f"{where}/{name}", Evaluated()):

@@ -192,6 +192,8 @@ class Solver:
         if "unevaluatedProperties" in said.one or "unevaluatedItems" in said.one:
             scopes = (*scopes, place.path)
         branch.work_in(said, place, scopes)
+        if skipped:
+            branch.unevaluated.clear()  # a oneOf left out looks at nothing: a superset must not ask for it
         self._check_format(branch, said, place)
         self._work_in_place(branch, said, place, _Below(scopes, ancestors), goal, skipped)
 
