@@ -269,7 +269,12 @@ class RadixTree:
         while len(gone) < pages:
             leaf = self.order.first() or self.pins.first()
             assert leaf is not None, "evictable pages without an evictable leaf"
-            gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare)))
+            learner = self._learner
+            if learner is None:
+                gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare)))
+            else:
+                gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare, learner.portion(leaf))))
+                self.reconsider(leaf)
         return gone
 
     def prune_prefix(self, parent: Node, child: Node) -> array[int]:

@@ -15,6 +15,7 @@ DEFAULT_MODEL = "smollm2-135m"
 Policy = Literal[
     "longest_prefix", "first_come", "depth_first_weight", "priority", "deadline", "shortest_remaining", "fair_share"
 ]
+Eviction = Literal["program", "learned", "lru", "lfu", "slru", "priority", "ttl", "cost"]
 DType = Literal["auto", "float32", "bfloat16"]
 KvDType = Literal["auto", "float32", "bfloat16", "int8"]
 
@@ -38,6 +39,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     ttft_target_ms: float | None = None  # of requests that state none: to the first token
     tpot_target_ms: float | None = None  # of requests that state none: a token after the first
     prefix_cache: bool = True
+    eviction: Eviction = "program"  # which cached page goes first: by hints, else by learned hit density
     threads: int | None = None  # None: affinity and cgroup quota
     kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable
     kv_events: str | None = None  # ZeroMQ endpoint at which stored and removed pages are published; None: nowhere

@@ -17,6 +17,7 @@ import msgspec
 
 from palmette.kernels.protocol import set_threads
 from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.checkpoint.files import ModelFiles
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
@@ -75,7 +76,9 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         load_seconds=time.monotonic() - start,
     )
     vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
-    cache = RadixCache(pages, config.page_size, enabled=config.prefix_cache)
+    cache = RadixCache(
+        pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache
+    )
     return EngineCore(config, worker, cache, vocabulary, ready)
 
 

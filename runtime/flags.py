@@ -37,6 +37,7 @@ HELP = {
     "ttft_target_ms": "Target for the first token, of requests that state none; policy `deadline` orders by it.",
     "tpot_target_ms": "Target for each token after the first, of requests that state none.",
     "prefix_cache": "Keep computed pages in the radix tree, and reuse them.",
+    "eviction": "Which cached pages go first: program (hints, else learned), learned (hit density), lru, …",
     "threads": "CPU threads. (default: those this process may use)",
     "kernels": "Which kernels compute.",
     "kv_events": "A ZeroMQ endpoint (tcp://HOST:PORT) at which stored and removed pages are published; missed ones at "

@@ -45,6 +45,10 @@ class EvictionPolicy:
     def chosen(self, rank: Rank) -> None:
         """A leaf of this rank is about to be given up, whole or in part."""
 
+    def portion(self, node: Node) -> int:
+        """How many pages at the end of the leaf its rank is for; asked anew of the rest."""
+        return len(node.pages)
+
     def used(self, node: Node, now: float) -> None:
         """A match goes through the node; `last_used` and `uses` are still those before it."""
 

@@ -23,6 +23,7 @@ class ProgramAware(EvictionPolicy):
 
     def __init__(self, base: EvictionPolicy) -> None:
         self.base = base
+        self.learns = base.learns
 
     def rank(self, node: Node, now: float) -> Rank:
         hint = node.hint
@@ -47,3 +48,12 @@ class ProgramAware(EvictionPolicy):
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
         self.base.trimmed(node, at, now)
+
+    def split(self, upper: Node, lower: Node) -> None:
+        self.base.split(upper, lower)
+
+    def finished(self, node: Node, now: float) -> None:
+        self.base.finished(node, now)
+
+    def portion(self, node: Node) -> int:
+        return self.base.portion(node)

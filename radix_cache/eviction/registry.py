@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
+from palmette.radix_cache.eviction.learned import HitDensity
 from palmette.radix_cache.eviction.order import EvictionPolicy
 from palmette.radix_cache.eviction.policies import LFU, LRU, SLRU, TTL, CostAware, Priority
 from palmette.radix_cache.eviction.programs import ProgramAware
+from palmette.runtime.config import Eviction
 from palmette.runtime.errors import InvalidRequest
 
-EvictionName = Literal["program", "lru", "lfu", "slru", "priority", "ttl", "cost"]
+EvictionName = Eviction
 
 _POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
-    "program": lambda: ProgramAware(LRU()),
+    "program": lambda: ProgramAware(HitDensity()),
+    "learned": HitDensity,
     "lru": LRU,
     "lfu": LFU,
     "slru": SLRU,
