@@ -29,6 +29,8 @@ from palmette.runtime.messages.replies import EngineReady
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.models.loading import Model, load_model
 from palmette.runtime.scheduler.core import EngineCore
+from palmette.runtime.scheduler.kv_events import KvEventPublisher, PublishingCore
+from palmette.runtime.scheduler.process import Core
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
 from palmette.runtime.worker.worker import CpuWorker
@@ -40,7 +42,7 @@ Progress = Callable[[str], None]
 SWITCH_INTERVAL = 2e-4
 
 
-def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: Progress | None = None) -> EngineCore:
+def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: Progress | None = None) -> Core:
     """Loads the model and makes scheduler and worker; `progress` hears what takes long.
 
     Raises ModelError, InvalidRequest or NeverFits.
@@ -76,10 +78,11 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         load_seconds=time.monotonic() - start,
     )
     vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
-    cache = RadixCache(
-        pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache
-    )
-    return EngineCore(config, worker, cache, vocabulary, ready)
+    cache = RadixCache(pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache)
+    core = EngineCore(config, worker, cache, vocabulary, ready)
+    if config.kv_events is None:
+        return core
+    return PublishingCore(core, KvEventPublisher(cache, config.kv_events))
 
 
 def build_frontend(config: EngineConfig, files: ModelFiles, link: EngineLink) -> Frontend:

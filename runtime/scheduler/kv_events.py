@@ -6,13 +6,14 @@ and an empty message at the end; where that batch is gone from the bounded buffe
 tells the whole tree takes the place of all up to its sequence. So a mirror subscribes, asks from 0, applies what has a
 higher sequence than it knows, and asks again where it sees a gap.
 
-Made only where someone wants it; a slow subscriber loses batches, it never holds the engine up. Called by the core,
-once a step and when idle, in the thread that owns the cache.
+Made only where someone wants it; a slow subscriber loses batches, it never holds the engine up. The engine that is
+wired with it is a `PublishingCore`: any core, and a publication after each step and when idle.
 """
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 
 import msgspec
@@ -21,6 +22,9 @@ import zmq
 from palmette.radix_cache.cache import RadixCache
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.kv_events import KvEvent, KvEventBatch
+from palmette.runtime.messages.replies import Counters, Reply
+from palmette.runtime.messages.requests import Request
+from palmette.runtime.scheduler.process import Core
 
 REPLAY_BYTES = 16 << 20
 SEQUENCE_BYTES = 8
@@ -50,11 +54,13 @@ class KvEventPublisher:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes, self._most_bytes = 0, kept
         self._encoder = msgspec.msgpack.Encoder()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._out = self._context.socket(zmq.PUB)
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._out = context.socket(zmq.PUB)
         self._out.bind(endpoint)
-        self._asked = self._context.socket(zmq.ROUTER)
+        self._asked = context.socket(zmq.ROUTER)
         self._asked.bind(replay_endpoint(endpoint))
+        # A context waits for its sockets when it is collected, so they are closed before it, however this ends.
+        self._close = weakref.finalize(self, _close, context, self._out, self._asked)
         self._events = cache.listen(self._pending.append)
 
     def publish(self) -> None:
@@ -68,9 +74,8 @@ class KvEventPublisher:
             self._answer(self._asked.recv_multipart())
 
     def close(self) -> None:
-        self._out.close(0)
-        self._asked.close(0)
-        self._context.term()
+        """Also done when the publisher is dropped."""
+        self._close()
 
     def _batch(self, events: tuple[KvEvent, ...]) -> bytes:
         self.sequence += 1
@@ -103,3 +108,37 @@ class KvEventPublisher:
             self._asked.send_multipart([sender, data], zmq.NOBLOCK)
         except zmq.Again:
             return  # it reads too slowly, sees no end, and asks again
+
+
+def _close(context: zmq.Context[zmq.Socket[bytes]], *sockets: zmq.Socket[bytes]) -> None:
+    for socket in sockets:
+        socket.close(0)
+    context.term()
+
+
+class PublishingCore:
+    """An engine core that tells what its cache holds. Used like the core that it wraps, by the same one thread."""
+
+    def __init__(self, core: Core, publisher: KvEventPublisher) -> None:
+        self.ready = core.ready
+        self._core = core
+        self._publisher = publisher
+
+    @property
+    def has_work(self) -> bool:
+        return self._core.has_work
+
+    def submit(self, request: Request) -> None:
+        self._core.submit(request)
+
+    def step(self) -> list[Reply]:
+        replies = self._core.step()
+        self._publisher.publish()
+        return replies
+
+    def upkeep(self) -> None:
+        self._core.upkeep()
+        self._publisher.publish()
+
+    def counters(self) -> Counters:
+        return self._core.counters()

@@ -12,8 +12,10 @@ import zmq
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.key import root_hash
+from palmette.runtime.engine import Engine
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.kv_events import KvEventBatch, PagesRemoved, PagesStored
+from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.scheduler.kv_events import KvEventPublisher, replay_endpoint
 
@@ -154,6 +156,23 @@ def test_what_is_kept_is_bounded_and_the_whole_tree_takes_its_place(
     mirror.asking.send(b"nonsense, and long")
     publisher.publish()
     mirror.close()
+
+
+def test_an_engine_with_the_option_publishes(endpoint: str) -> None:
+    with Engine("tiny", threads=1, kv_tokens=512, page_size=PAGE, kv_events=endpoint) as engine:
+        mirror = Mirror(endpoint)
+        output = engine.generate(list(range(10, 30)), SamplingParams(max_tokens=4, temperature=0.0))
+        paths: set[bytes] = set()
+        for _ in range(20):  # an idle engine answers within a second or two
+            mirror.asking.send((0).to_bytes(8, "big"))
+            while mirror.asking.poll(WAIT_MS) and (data := mirror.asking.recv()):
+                mirror.apply([msgspec.msgpack.decode(data, type=KvEventBatch)])
+            paths = {path for _, path in mirror.pages.values()}
+            if len(paths) >= 5:
+                break
+        assert output
+        assert pack(range(10, 30)) in paths
+        mirror.close()
 
 
 def test_an_endpoint_without_a_port_is_refused() -> None:
