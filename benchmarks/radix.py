@@ -97,7 +97,8 @@ def run(cache: RadixCache, key: bytes) -> None:
 
 def measure(shape: Shape) -> Costs:
     forest = Forest(shape)
-    pages = shape.tokens * 13 // 10 // shape.page_size + 4 * shape.leaves + 20_000
+    spare = 3 * SAMPLES * KEY_TOKENS  # for what is inserted
+    pages = (shape.tokens * 13 // 10 + spare) // shape.page_size + 4 * shape.leaves
     cache = RadixCache(pages, shape.page_size)
     gc.collect()
     gc.freeze()

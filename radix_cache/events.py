@@ -53,6 +53,12 @@ class PageEvents:
         for node in nodes:
             self._removed(self._hashes.pop(node, b""))
 
+    def cleared(self) -> PageEvents:
+        """Everything is gone at once; itself, to hear what comes now."""
+        self._hashes.clear()
+        self._tell(PagesCleared())
+        return self
+
     def snapshot(self) -> Iterator[KvEvent]:
         """What a mirror that starts now must be told: everything is gone, then all that is there."""
         yield PagesCleared()
