@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from palmette.runtime.grammar.automaton import Automaton, State
 from palmette.runtime.grammar.automaton_alphabet import ROOT, Alphabet, Intervals
-from palmette.runtime.grammar.masks_walk import Quotient, quotient, walk_quotient, walk_trie
+from palmette.runtime.grammar.masks_walk import Quotient, quotient, staying_codes, walk_quotient, walk_trie
 from palmette.runtime.grammar.protocol import FillsMany, Mask, Matcher, mask_words
 from palmette.runtime.grammar.trie import VocabularyTrie, vocabulary_trie
 from palmette.runtime.vocabulary import Vocabulary
@@ -88,6 +88,7 @@ class StateMasks:
         self._masks = masks
         self._automaton = automaton
         self._wide = wide
+        self._staying = staying_codes(automaton.after)
 
     def at(self, state: State) -> Mask:
         """The mask of a state, read-only: computed at the first call, then looked up."""
@@ -98,7 +99,7 @@ class StateMasks:
     def compute(self, state: State) -> Mask:
         automaton, trie = self._automaton, self._masks.trie
         if self._wide is not None and state.node == ROOT:
-            reached = walk_quotient(self._wide, automaton.after, state.state)
+            reached = walk_quotient(self._wide, automaton.after, self._staying, state.state)
         else:
             reached = walk_trie(trie, automaton, state)
         return self._masks.keep((automaton.number, state), reached, may_end=automaton.final(state))
