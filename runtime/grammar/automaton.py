@@ -121,8 +121,8 @@ class Automaton:
             end = after
         if len(self._runs) >= _RUNS:
             self._runs.clear()
-        self._runs[at] = Run(bytes(data), end)
-        return self._runs[at]
+        run = self._runs[at] = Run(bytes(data), end)
+        return run
 
     def possible(self, at: State) -> CharSet:
         """The characters that may come next; those that can complete the current one where `at` is inside one."""

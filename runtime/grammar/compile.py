@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -176,6 +176,36 @@ class Compiler:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
+@lru_cache(maxsize=4)
+def _compiler_of(tokenizer: EncodesText | None) -> Compiler:
+    return Compiler(ByteSpace() if tokenizer is None else TokenizerSpace(tokenizer))
+
+
+def compile(self, source: GrammarSource) -> Grammar:
+        """In the caller's thread. Raises GrammarError."""
+        key = source.key
+        grammar = self._cache.get(key)
+        if grammar is None:
+            grammar = build(source, self.space, self.limits)
+            self._cache.put(key, grammar)
+        return grammar
+
+    def submit(self, source: GrammarSource) -> Pending:
+        """Starts compiling; returns at once."""
+        key = source.key
+        with self._lock:
+            pending = self._pending.get(key)
+            if pending is None or pending.ready:
+                self._pending = {other: one for other, one in self._pending.items() if not one.ready}
+                pending = self._pending[key] = Pending(source, self.limits)
+                self._threads.submit(pending.run, self)
+            return pending
+
+    def close(self) -> None:
+        """Drops what hasn't started; waits for what has, which the limits bound."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
 _BYTES = ByteSpace()
 _spaces: WeakKeyDictionary[EncodesText, TokenizerSpace] = WeakKeyDictionary()
 _caches: WeakKeyDictionary[TokenSpace, GrammarCache] = WeakKeyDictionary()
@@ -188,17 +218,8 @@ def compile(
     """A grammar by its kind, for people: `compile("regex", r"[a-z]+").accepts("abc")`.
 
     `source` may be a list (choices) or a dict (a JSON schema). `tokenizer`: whose tokens masks are over; without one,
-    bytes. Cached by content. Raises GrammarError.
+    bytes. Cached by content, for the last few tokenizers. Raises GrammarError.
     """
     text = source if isinstance(source, str) else msgspec.json.encode(source).decode()
     wanted = GrammarSource(kind=kind, text=text, options=options)
-    with _lock:
-        space: TokenSpace = _BYTES
-        if tokenizer is not None:
-            space = _spaces.get(tokenizer) or _spaces.setdefault(tokenizer, TokenizerSpace(tokenizer))
-        cache = _caches.setdefault(space, GrammarCache())
-    grammar = cache.get(wanted.key)
-    if grammar is None:
-        grammar = build(wanted, space, Limits())
-        cache.put(wanted.key, grammar)
-    return grammar
+    return _compiler_of(tokenizer).compile(wanted)

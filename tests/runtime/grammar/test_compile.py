@@ -35,6 +35,21 @@ def test_equal_sources_are_one_grammar() -> None:
     assert compile("regex", "a+") is compile("regex", "a+")
 
 
+def test_a_tokenizer_has_grammars_of_its_own() -> None:
+    class Tokens:
+        vocabulary = WORDS.vocabulary
+
+        def encode(self, text: str, *, special: bool) -> list[int]:
+            assert not special
+            return WORDS.encode(text)
+
+    tokens = Tokens()
+    grammar = compile("regex", "abc", tokenizer=tokens)
+    assert grammar is compile("regex", "abc", tokenizer=tokens)
+    assert grammar is not compile("regex", "abc")
+    assert grammar.matcher().forced() == WORDS.encode("abc")
+
+
 def test_the_key_is_the_content() -> None:
     keys = {
         GrammarSource(kind="regex", text="a").key,
