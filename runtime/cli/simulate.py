@@ -98,7 +98,13 @@ def simulate(
     bounds = bounds_of(read, pools)
     outcomes = []
     for word in policies:
-        config = EngineConfig(policy=word, page_size=page, max_running=max_running, step_tokens=step_tokens)
+        config = EngineConfig(
+            policy=word,
+            page_size=page,
+            max_running=max_running,
+            step_tokens=step_tokens,
+            ttft_target_ms=1000 * first_token,
+        )
         for name in rules:
             for size in sizes:
                 with _progress(f"{word}, {name}, {size:,} tokens", len(read.requests)) as progress:

@@ -36,6 +36,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     output: Sequence[int]
     priority: int = 0
     namespace: str = ""
+    tenant: str = ""
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +217,7 @@ def replay(
             prompt=tokens[: request.prompt_tokens].tobytes(),
             output=tokens[request.prompt_tokens :].tolist(),
             priority=request.priority,
+            tenant=request.tenant,
         )
 
     def ended(each: Served) -> None:

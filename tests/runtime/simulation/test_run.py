@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from statistics import fmean
+from typing import get_args
 
+import msgspec
 import pytest
 
-from palmette.runtime.config import EngineConfig
+from palmette.runtime.config import EngineConfig, Policy
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.roofline.device import DEVICES
@@ -116,6 +118,20 @@ def test_a_second_request_finds_the_first_ones_blocks() -> None:
     outcome = replayed(trace)
     assert [each.cached_tokens for each in outcome.served] == [0, 128, 191], "the last prompt token is always computed"
     assert outcome.hit_rate == 319 / 576
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+def test_every_policy_serves_everybody_and_leaps_alike(policy: str) -> None:
+    trace = chats(60, seconds=1.0)
+    tenants = [
+        msgspec.structs.replace(row, tenant=f"{at % 3}", priority=at % 2) for at, row in enumerate(trace.requests)
+    ]
+    trace = msgspec.structs.replace(trace, requests=tuple(tenants))
+    options = {"pool": 8000, "policy": policy, "ttft_target_ms": 500.0}
+    quick, slow = replayed(trace, **options), replayed(trace, leaps=False, **options)  # type: ignore[arg-type]
+    assert len(quick.answered) == 60
+    assert quick.hit_rate == pytest.approx(slow.hit_rate, rel=0.02)
+    assert first_token(quick.answered).mean == pytest.approx(first_token(slow.answered).mean, rel=0.02)
 
 
 def test_what_can_never_fit_fails_and_the_rest_goes_on() -> None:
