@@ -59,6 +59,8 @@ class EncodesText(Protocol):
 
     def encode(self, text: str, *, special: bool) -> list[int]: ...
 
+    def __hash__(self) -> int: ...
+
 
 class TokenizerSpace:
     """The TokenSpace of a tokenizer."""
@@ -179,37 +181,6 @@ class Compiler:
 @lru_cache(maxsize=4)
 def _compiler_of(tokenizer: EncodesText | None) -> Compiler:
     return Compiler(ByteSpace() if tokenizer is None else TokenizerSpace(tokenizer))
-
-
-def compile(self, source: GrammarSource) -> Grammar:
-        """In the caller's thread. Raises GrammarError."""
-        key = source.key
-        grammar = self._cache.get(key)
-        if grammar is None:
-            grammar = build(source, self.space, self.limits)
-            self._cache.put(key, grammar)
-        return grammar
-
-    def submit(self, source: GrammarSource) -> Pending:
-        """Starts compiling; returns at once."""
-        key = source.key
-        with self._lock:
-            pending = self._pending.get(key)
-            if pending is None or pending.ready:
-                self._pending = {other: one for other, one in self._pending.items() if not one.ready}
-                pending = self._pending[key] = Pending(source, self.limits)
-                self._threads.submit(pending.run, self)
-            return pending
-
-    def close(self) -> None:
-        """Drops what hasn't started; waits for what has, which the limits bound."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
-
-
-_BYTES = ByteSpace()
-_spaces: WeakKeyDictionary[EncodesText, TokenizerSpace] = WeakKeyDictionary()
-_caches: WeakKeyDictionary[TokenSpace, GrammarCache] = WeakKeyDictionary()
-_lock = Lock()
 
 
 def compile(
