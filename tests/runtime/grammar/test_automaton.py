@@ -23,7 +23,7 @@ def accepts(built: Automaton, text: str) -> bool:
     return end is not None and built.final(end)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(regular, st.lists(texts, max_size=8))
 def test_a_pattern_matches_what_re_matches(pattern: str, samples: list[str]) -> None:
     built = compiled(pattern)
@@ -31,7 +31,7 @@ def test_a_pattern_matches_what_re_matches(pattern: str, samples: list[str]) -> 
         assert accepts(built, text) == bool(re.fullmatch(pattern, text)), text
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(regular, st.data())
 def test_every_text_of_the_language_matches(pattern: str, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(pattern, fullmatch=True))
@@ -39,7 +39,7 @@ def test_every_text_of_the_language_matches(pattern: str, data: st.DataObject) -
     assert accepts(compiled(pattern), text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(looking, st.lists(texts, max_size=8))
 def test_looking_ahead_is_exact(pattern: str, samples: list[str]) -> None:
     built = compiled(pattern)
@@ -73,7 +73,7 @@ def test_looking_ahead_inside_a_repeat_is_refused(pattern: str) -> None:
         compiled(pattern)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(regular, texts)
 def test_no_state_is_a_dead_end(pattern: str, text: str) -> None:
     built = compiled(pattern)

@@ -25,7 +25,7 @@ def allowed(state: Matcher) -> list[int]:
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(regular, st.data(), st.randoms(use_true_random=False))
 def test_every_tokenisation_of_a_text_is_accepted(pattern: str, data: st.DataObject, chance: random.Random) -> None:
     text = data.draw(st.from_regex(pattern, fullmatch=True))
@@ -41,7 +41,7 @@ def test_every_tokenisation_of_a_text_is_accepted(pattern: str, data: st.DataObj
     assert allowed(state) == []
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(regular, st.randoms(use_true_random=False))
 def test_what_masks_allow_always_ends_in_a_match(pattern: str, chance: random.Random) -> None:
     state = matcher(pattern)
@@ -57,7 +57,7 @@ def test_what_masks_allow_always_ends_in_a_match(pattern: str, chance: random.Ra
             return
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(regular, st.randoms(use_true_random=False))
 def test_rollback_and_copies(pattern: str, chance: random.Random) -> None:
     state = matcher(pattern)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 from grammar_patterns import texts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.grammar.automaton import Automaton, automaton
@@ -14,6 +14,7 @@ from palmette.runtime.grammar.protocol import Limits
 from palmette.runtime.grammar.regex_syntax import Chars, Choice, Sequence, literal
 
 
+@settings(deadline=None)
 @given(st.lists(texts, min_size=8, max_size=30))
 def test_the_same_automaton_as_the_general_way(words: list[str]) -> None:
     node = Choice(tuple(map(literal, words)))

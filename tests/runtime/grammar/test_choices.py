@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.errors import GrammarError
@@ -13,6 +13,7 @@ from palmette.runtime.grammar.compile import compile
 words = st.text(alphabet="ab.*é😀", max_size=5)
 
 
+@settings(deadline=None)
 @given(st.lists(words, min_size=1, max_size=10).filter(any), st.lists(words, max_size=5))
 def test_the_choices_and_nothing_else(choices: list[str], others: list[str]) -> None:
     grammar = compile("choices", choices)

@@ -17,7 +17,7 @@ from palmette.runtime.text.load import load_tokenizer
 TINY = TokenizerSpace(load_tokenizer(resolve("tiny")))
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(regular, st.randoms(use_true_random=False))
 def test_forced_bytes_start_every_continuation(pattern: str, chance: random.Random) -> None:
     state = Compiler(WORDS).compile(GrammarSource(kind="regex", text=pattern)).matcher()

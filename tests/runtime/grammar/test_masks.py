@@ -22,7 +22,7 @@ def tokens_of(mask: np.ndarray) -> set[int]:
     return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(regular, texts)
 def test_a_mask_is_what_brute_force_finds(pattern: str, text: str) -> None:
     built = automaton(parse(pattern), Limits())

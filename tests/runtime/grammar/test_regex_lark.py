@@ -21,7 +21,7 @@ from palmette.runtime.grammar.regex_parser import parse
 BYTES = ByteSpace()
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(regular, st.lists(texts, max_size=6))
 def test_llguidance_reads_it_as_we_do(pattern: str, samples: list[str]) -> None:
     lark = lark_source(parse(pattern))

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.grammar.trie import vocabulary_trie
 from palmette.runtime.vocabulary import Vocabulary
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=5), max_size=40))
 def test_every_token_is_where_its_bytes_lead(pieces: list[bytes]) -> None:
     trie = vocabulary_trie(Vocabulary(tuple(pieces), {}, ()))
@@ -21,6 +22,7 @@ def test_every_token_is_where_its_bytes_lead(pieces: list[bytes]) -> None:
         assert trie.token_node[token] == (trie.find(piece) if piece else 0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=3), max_size=20), st.binary(max_size=4))
 def test_what_no_token_starts_with_is_not_found(pieces: list[bytes], data: bytes) -> None:
     trie = vocabulary_trie(Vocabulary(tuple(pieces), {}, ()))
