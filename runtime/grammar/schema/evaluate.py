@@ -73,6 +73,7 @@ class Evaluator:
         self._document = document
         self._assert_formats = assert_formats
         self._patterns: dict[str, ecma.Node] = {}
+        self._enums: dict[int, frozenset[str]] = {}
         self._depth = 0
         self._skipped: frozenset[str] = frozenset()
 
@@ -139,8 +140,15 @@ class Evaluator:
                 yield "type"
         if "const" in plain and canonical(value) != canonical(plain["const"]):
             yield "const"
-        if "enum" in plain and canonical(value) not in map(canonical, plain["enum"]):
+        if "enum" in plain and canonical(value) not in self._enumerated(plain["enum"]):
             yield "enum"
+
+    def _enumerated(self, values: list[Any]) -> frozenset[str]:
+        """Their canonical texts. The document keeps the list alive, so its identity names it."""
+        found = self._enums.get(id(values))
+        if found is None:
+            found = self._enums[id(values)] = frozenset(map(canonical, values))
+        return found
 
     def _in_place(self, said: Keywords, place: Place, value: Any, where: str, seen: Evaluated) -> Iterator[str | Fault]:
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
