@@ -13,7 +13,7 @@ import math
 from random import Random
 
 from palmette.radix_cache.eviction.order import FOREVER, EvictionPolicy, Rank
-from palmette.radix_cache.eviction.survival import AGES, EDGES, WINDOW, Survival, Use, age_bin, gap_bin
+from palmette.radix_cache.eviction.survival import WINDOW, Survival, Use, age_bin, gap_bin
 from palmette.radix_cache.node import Node
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
@@ -29,13 +29,14 @@ TABLE_EVERY = (64, 512)  # requests between two worth tables, at first and at mo
 class Past:
     """What is remembered of a node while it lives, and of an evicted one for a while."""
 
-    __slots__ = ("below", "ends", "fresh", "gap", "new", "turn", "use", "used", "uses")
+    __slots__ = ("below", "ends", "fresh", "gap", "new", "row", "turn", "use", "used", "uses")
 
     def __init__(self, uses: int = 0, turn: int = 0, gap: int = 0, new: int = 0) -> None:
         self.uses = uses
         self.turn = turn  # uses of the path, for a node that continues it
         self.gap = gap  # bin of the time between the last two uses
         self.new = new  # tokens that the last request through here added
+        self.row: int | None = None  # of the worth table; None: not known since the traits changed
         self.used = 0.0  # evicted ones: when last
         self.use: Use | None = None
         self.below: Use | None = None  # followed use of what was evicted below
@@ -62,9 +63,10 @@ class HitDensity(EvictionPolicy):
 
     def rank(self, node: Node, now: float) -> Rank:
         past = _past(node)
-        age = age_bin(now - node.last_used)
-        worth = self._worth[self._survival.row(_traits(node, past))][past.gap][age]
-        until = node.last_used + EDGES[age + 1] if age + 1 < AGES else FOREVER
+        if past.row is None:
+            past.row = self._survival.row(_traits(node, past))
+        worth, age = self._worth[past.row][past.gap][age_bin(now - node.last_used)]
+        until = node.last_used + age
         return Rank(worth * self._end_used if past.ends else worth, node.last_used, until if until > now else FOREVER)
 
     def portion(self, node: Node) -> int:
@@ -74,6 +76,7 @@ class HitDensity(EvictionPolicy):
         if node.parent is None:
             return
         past = _past(node)
+        past.row = None
         past.uses += 1
         past.turn += 1
         past.gap = gap_bin(now - node.last_used)
@@ -86,6 +89,7 @@ class HitDensity(EvictionPolicy):
 
     def split(self, upper: Node, lower: Node) -> None:
         below = _past(lower)
+        below.row = None
         upper.past = above = below.copy()
         above.use, below.use = below.use, None
         if below.ends and len(lower.pages) == len(upper.pages) + 1:
@@ -95,6 +99,7 @@ class HitDensity(EvictionPolicy):
         past = _past(node)
         past.new = (len(node.key) - at) // TOKEN_BYTES
         past.fresh = True
+        past.row = None
         before = self._evicted.pop(_place(node, at), None)
         if before is not None:
             if before.use is not None:
@@ -124,7 +129,8 @@ class HitDensity(EvictionPolicy):
         end = _past(node)
         end.ends, end.fresh = end.fresh and not node.children, False
         for step in path:
-            _past(step).new = end.new
+            each = _past(step)
+            each.new, each.row = end.new, None
         chosen = self._random.choices(path, [len(step.pages) for step in path])[0]
         past = _past(chosen)
         past.use = Use(now, past.gap, _traits(chosen, past))

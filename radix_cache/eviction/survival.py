@@ -25,7 +25,9 @@ CAUTION = 5.0  # how much has to be seen of a trait before its weight moves free
 RARELY = -3.5  # log-odds before anything is known: the same for each half octave, which orders as LRU does
 WINDOW = 16384  # uses that are followed
 
-Table = list[list[list[float]]]
+SAME = 0.4  # relative changes of worth that needn't reorder anything
+
+Table = list[list[list[tuple[float, float]]]]
 
 
 def age_bin(age: float) -> int:
@@ -120,7 +122,8 @@ class Survival:
             weights.move(at, gradient)
 
     def worth(self) -> Table:
-        """Uses per unit of time of waiting on, [score row, gap, age]: the best that some time to give up yields."""
+        """Uses per unit of time of waiting on, the best that some time to give up yields; and the age up to which that
+        stays about the same. [score row, gap, age]."""
         scores = (np.arange(SCORES) - SCORES / 2 + 0.5) * SCORE_STEP
         lags = np.array([[lag_bin(age, gap) for age in range(AGES)] for gap in range(GAPS)])
         odds = np.array(self._ages.values) + np.array(self._lags.values)[lags]
@@ -134,5 +137,13 @@ class Survival:
             uses = np.cumsum(before * ahead, axis=-1)
             held = np.cumsum(before * (1 - ahead / 2) * width[age:], axis=-1)
             worth[..., age] = (uses / held).max(axis=-1)
-        table: Table = worth.tolist()
-        return table
+        until = np.full_like(worth, math.inf)
+        for age in range(AGES - 2, -1, -1):
+            for later in range(AGES - 1, age, -1):
+                changed = np.abs(worth[..., later] - worth[..., age]) > SAME * worth[..., age]
+                until[..., age][changed] = EDGES[later]
+        pairs: Table = [
+            [list(zip(*ages, strict=True)) for ages in zip(*gaps, strict=True)]
+            for gaps in zip(worth.tolist(), until.tolist(), strict=True)
+        ]
+        return pairs

@@ -208,13 +208,13 @@ def test_worth_follows_what_happened() -> None:
         survival.advance(now)
         survival.follow(use)
     worth = survival.worth()
-    good, bad = worth[survival.row([0])][0], worth[survival.row([1])][0]
+    good, bad = ([value for value, _ in worth[survival.row([trait])][0]] for trait in (0, 1))
     assert good[age_bin(50.0)] > 3 * bad[age_bin(50.0)]
     assert good[age_bin(90.0)] > 3 * good[age_bin(200.0)]
 
 
 def mixed(requests: int) -> list[list[int]]:
-    """A quarter of the requests come again 58 later, once; the others never do. LRU with 40 requests of room gets none."""
+    """A quarter of the requests come again 58 later, once; the others never do."""
     trace = []
     for number in range(requests):
         base = 10 * (number - 58 if number % 4 == 2 and number > 58 else number) + 1
