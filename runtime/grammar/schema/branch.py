@@ -273,6 +273,11 @@ class Branch:
         self.extras.append(extra)
         self.extra_places.append(place)
 
+    def claims_on(self, name: str) -> list[Claim]:
+        """Claims on the property's value so far, those of patterns left out."""
+        found = [Claim(frame.properties[name]) for frame in self.frames if name in frame.properties]
+        return found + self.on_names.get(name, [])
+
     def limit_properties(self, least: int, most: Any) -> None:
         self.least_properties = max(self.least_properties, least)
         self.most_properties = lesser(self.most_properties, most)

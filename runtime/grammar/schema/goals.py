@@ -28,7 +28,7 @@ from palmette.runtime.grammar.schema.shapes import (
     ValueShape,
 )
 
-MAX_BRANCHES = 3_000  # of one goal
+MAX_BRANCHES = 20_000  # of one goal
 MAX_GOALS = 30_000
 DISJOINT_DEPTH = 4  # levels below two schemas of a oneOf at which they may be seen to exclude one another
 
@@ -130,12 +130,15 @@ class Solver:
             if branch.values is not None:
                 yield from self._values(branch.values, goal, skipped)
             elif branch.choices:
+                if not self._is_plausible(branch, skipped):
+                    continue
                 open_branches.extend(reversed(list(self._forks(branch))))
             else:
                 yield from self._settled(branch, goal)
 
     def _forks(self, branch: Branch) -> Iterator[Branch]:
-        options = branch.choices.pop(0)
+        fewest = min(range(len(branch.choices)), key=lambda index: len(branch.choices[index]))
+        options = branch.choices.pop(fewest)
         for option in options:
             fork = branch.copy()
             fork.pending.extend(option.pending)
@@ -295,6 +298,19 @@ class Solver:
                 return all(map(possible, prefix[:least])) and (least <= len(prefix) or possible(rest))
             case StringShape():
                 return not shape.impossible
+        return True
+
+    def _is_plausible(self, branch: Branch, skipped: frozenset[str]) -> bool:
+        """False where the branch is an object that requires a property whose claims exclude one another.
+
+        A look ahead: chains of `if` on one property would otherwise be multiplied out.
+        """
+        if branch.types != {"object"}:
+            return True
+        for name in branch.required:
+            claims = branch.claims_on(name)
+            if len(claims) > 1 and not self._is_possible(self.goal(*claims), skipped, 1):
+                return False
         return True
 
     # The order of properties

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
-from functools import reduce
-from math import ceil, lcm
 from typing import Any
 
-import msgspec
-
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.schema import ecma, formats, json_strings, numerals
+from palmette.runtime.grammar.schema import ecma, formats, json_strings, multiples, numerals
 from palmette.runtime.grammar.schema.arrays import ArrayStates, array_states
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import Terminal, finds
@@ -40,8 +34,6 @@ Settled = ValueShape | SimpleShape | NumberShape | StringShape | ObjectShape | A
 
 MAX_RULES = 60_000
 MAX_REPEAT = 100_000
-EXACT = 2**53
-MAX_STEP = 100_000  # of multipleOf, in units of its last digit: the automaton has a state for each remainder
 
 
 @dataclass(frozen=True)
@@ -285,17 +277,8 @@ class Rules:
 
     def _number_is_empty(self, shape: NumberShape) -> bool:
         if shape.multiples and shape.integral is not False:
-            step = _step(shape)
-            low, high = shape.interval.low, shape.interval.high
-            if low is None or high is None:
-                return False
-            first = ceil(Fraction(low) / step)
-            first += shape.interval.low_open and first * step == Fraction(low)
-            last = first * step
-            return last > Fraction(high) or (shape.interval.high_open and last == Fraction(high))
-        if shape.integral is False and not shape.interval.free:
-            return self._is_empty(self._number(shape)[0])
-        return False
+            return multiples.none_inside(shape)
+        return shape.integral is False and not shape.interval.free and self._is_empty(self._number(shape)[0])
 
     def _number(self, shape: Any) -> list[str]:
         if isinstance(shape, ValueShape) and isinstance(shape.value, int | float) and not isinstance(shape.value, bool):
@@ -303,7 +286,7 @@ class Rules:
         if not isinstance(shape, NumberShape):
             return []
         if shape.multiples:
-            return [_multiples(shape)]
+            return [multiples.rule(shape)]
         interval = shape.interval
         if shape.integral:
             low, high = interval.integers()
@@ -408,11 +391,8 @@ class Rules:
                 else:
                     if count >= least:
                         options.append('"}"')
-                    if (
-                        extra
-                        and not full
-                        and (target := to(index, after) or (count >= least and f"{base}_{index}_{count}"))
-                    ):
+                    target = to(index, after) or (f"{base}_{index}_{count}" if count >= least else None)
+                    if extra and not full and target:
                         options.append(" ".join([*comma, extra, target]))
                 if options:
                     ending.add((index, count))
@@ -483,66 +463,3 @@ def _children(shape: Settled) -> list[Goal]:
         case ArrayStates():
             return shape.goals()
     return []
-
-
-def _multiples(shape: NumberShape) -> str:
-    """A rule: llguidance knows multiples of decimals."""
-    step = _step(shape)
-    digits = step.denominator
-    while any(digits % prime == 0 for prime in (2, 5)):
-        digits //= 2 if digits % 2 == 0 else 5
-    scaled = step * 10 ** len(numerals.numeral(_decimal(step)).partition(".")[2]) if digits == 1 else step
-    if digits != 1 or scaled.numerator > MAX_STEP:
-        raise GrammarError(
-            f"'multipleOf' {float(step)!r} can't be enforced: its automaton would be too large.",
-            hint="Use a step of fewer digits, or ask for best effort.",
-            param="json_schema",
-        )
-    schema: dict[str, Any] = {"type": "number", "multipleOf": _exact(step)}
-    interval = shape.interval
-    if step.denominator == 1:
-        schema["type"] = "integer"
-        low, high = interval.integers()
-        bounds: dict[str, Any] = {"minimum": low, "maximum": high}
-    else:
-        bounds = {
-            "exclusiveMinimum" if interval.low_open else "minimum": interval.low,
-            "exclusiveMaximum" if interval.high_open else "maximum": interval.high,
-        }
-    for keyword, bound in bounds.items():
-        if bound is not None:
-            schema[keyword] = _exact(Fraction(bound))
-    if shape.integral is False:
-        raise GrammarError("'multipleOf' of numbers that are not integers can't be enforced.", param="json_schema")
-    return f"%json {msgspec.json.encode(schema).decode()}"
-
-
-def _step(shape: NumberShape) -> Fraction:
-    """What all multiples are multiples of together."""
-    steps = [Fraction(text) for text in shape.multiples]
-    if shape.integral:
-        steps.append(Fraction(1))
-    return reduce(_common, steps)
-
-
-def _decimal(value: Fraction) -> Decimal:
-    return Decimal(value.numerator) / Decimal(value.denominator)
-
-
-def _exact(value: Fraction) -> int | float:
-    if value.denominator == 1 and abs(value) < EXACT:
-        return int(value)
-    number = float(value)
-    if abs(value) < EXACT and Fraction(repr(number)) == value and "e" not in repr(number):
-        return number
-    raise GrammarError(
-        f"'multipleOf' with the number {float(value)!r} can't be enforced exactly.",
-        hint="Use steps and bounds of fewer digits.",
-        param="json_schema",
-    )
-
-
-def _common(one: Fraction, other: Fraction) -> Fraction:
-    """The least common multiple."""
-    denominator = one.denominator * other.denominator
-    return Fraction(lcm(one.numerator * other.denominator, other.numerator * one.denominator), denominator)
