@@ -56,7 +56,8 @@ class RadixCache:
         self.enabled = enabled
         self.pool = PagePool(pages)
         self.pins = Pins(int(pinned_share * pages))
-        self.tree = RadixTree(page_size, EvictionOrder(eviction or LRU(), clock), clock, self.pins)
+        self._eviction = eviction or LRU()
+        self.tree = RadixTree(page_size, EvictionOrder(self._eviction, clock), clock, self.pins)
         self.leases: set[Lease] = set()
         self.evicted_pages = 0
 
@@ -409,6 +410,18 @@ class RadixCache:
             lease.lost = True
         self._relock()
         return lost
+
+    def reset(self) -> None:
+        """Forgets everything, quarantine too: for a state that can't be mended. Nobody may use any page any more."""
+        for lease in self.leases:
+            lease.lost = lease.released = True
+        self.leases.clear()
+        clock, events = self.tree.clock, self.tree.events
+        self.pool = PagePool(self.pool.pages)
+        self.pins = Pins(self.pins.capacity)
+        self.tree = RadixTree(self.page_size, EvictionOrder(self._eviction, clock), clock, self.pins)
+        if events is not None:
+            self.tree.events = events.cleared()
 
     def _touched(self, lease: Lease) -> list[Node]:
         source = lease._tail_parent.children.starting_with(lease._tail_key) if lease.tail is not None else None

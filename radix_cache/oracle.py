@@ -53,6 +53,13 @@ class ReuseOracle:
         at = bisect_left(keys, part)
         return max((common_tokens(part, other) for other in keys[max(0, at - 1) : at + 1]), default=0)
 
+    def clear(self) -> None:
+        """Forgets all; answers are lower bounds from now on."""
+        self._sorted.clear()
+        self._by_age.clear()
+        self.tokens = 0
+        self.complete = False
+
     def _drop_oldest(self) -> None:
         oldest = next(iter(self._by_age))
         namespace, key = oldest

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
@@ -92,7 +92,7 @@ class EngineCore:
             targets=Targets(_seconds(config.ttft_target_ms), _seconds(config.tpot_target_ms)),
             clock=clock,
         )
-        oracle = ReuseOracle()
+        self._oracle = oracle = ReuseOracle()
         self._running = RunningSet(cache, oracle, config.max_running, self._grown)
         facts = Facts(self._matched, lambda: cache.evicted_pages, clock, self._prefill_seconds, self._running)
         self._queue = WaitingQueue(
@@ -233,15 +233,19 @@ class EngineCore:
         if not concerned and self._broken_step == self._steps:  # twice over nobody: whoever is next must be the reason
             concerned = [*self._queue, *self._running][:1]
         self._broken_step = self._steps
-        for sequence in concerned:
-            if sequence in self._open.get(sequence.request_id, ()):
-                self._fail(sequence.request_id, error)
+        answered = {reply.id for reply in self._replies if _is_last(reply)}
+        for request_id in dict.fromkeys(sequence.request_id for sequence in concerned):
+            if request_id in answered:
+                self._open.pop(request_id, None)  # the fault came behind the answer
+            else:
+                self._fail(request_id, error)
         self.audit()
 
     def _mend(self) -> list[Sequence]:
         """Makes running set and queue whole again from the open sequences; returns those that were between both."""
         opened = [sequence for sequences in self._open.values() for sequence in sequences]
         between = self._running.mend(opened)
+        self._oracle.clear()  # it may be half changed, and is a figure only
         self._queue.rebuild(sequence for sequence in opened if sequence not in self._running)
         return between
 
@@ -383,8 +387,9 @@ class EngineCore:
         """Answers the request with `error`; what it computed since its last chunk is not kept. Never raises."""
         for sequence in self._open.pop(request_id, ()):
             self._usage(sequence)
-            if sequence not in self._running:
+            if sequence in self._queue:
                 self._queue.remove(sequence)
+            if sequence not in self._running:
                 continue
             try:
                 self._running.leave(sequence, keep_committed=False)
@@ -417,13 +422,17 @@ class EngineCore:
         What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
         hold them failed. The engine goes on.
         """
-        findings = inspect(self._cache, self._running)
-        if not findings:
-            return
         error = InternalError("The cached pages of this request were damaged.", hint="Send it again.")
-        for sequence in quarantine(findings, self._cache, self._running):
-            if sequence in self._running:
-                self._fail(sequence.request_id, error)
+        try:
+            findings = inspect(self._cache, self._running)
+            damaged = quarantine(findings, self._cache, self._running) if findings else []
+        except Exception:
+            log.exception("the radix cache can't be mended: it is emptied, and what runs fails")
+            damaged = list(self._running)
+            self._running.forget_all()
+            self._cache.reset()
+        for sequence in damaged:
+            self._fail(sequence.request_id, error)
         self._refuse_what_fits_no_more()
 
     def _refuse_what_fits_no_more(self) -> None:
@@ -477,6 +486,10 @@ class EngineCore:
 
 def _told(fault: Exception) -> str:
     return f"{type(fault).__name__}: {fault}"
+
+
+def _is_last(reply: Reply) -> TypeGuard[Generated | Scored | Failed]:
+    return isinstance(reply, Scored | Failed) or (isinstance(reply, Generated) and reply.finish is not None)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

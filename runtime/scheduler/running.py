@@ -97,6 +97,10 @@ class RunningSet:
         self.table_writes[:] = [write for write in self.table_writes if write[0] != slot]
         sequence.slot, sequence.lease, sequence.pages, sequence.computed = None, None, [], 0
 
+    def forget_all(self) -> None:
+        for sequence in list(self._sequences):
+            self.forget(sequence)
+
     def mend(self, known: Iterable[Sequence]) -> list[Sequence]:
         """After a fault that may have come between any two lines: slots, members and table writes agree again. Returns
         those of `known` that were neither in nor out: they must fail, and hold nothing any more."""
