@@ -15,22 +15,36 @@ from palmette.runtime.grammar.schema.shapes import (
     Claim,
     Contained,
     Goal,
+    NumberShape,
     SimpleShape,
     ValueShape,
 )
 
 MAX_STATES = 3_000
-MAX_UNIQUE = 10  # values that unique items may have
+MAX_UNIQUE = 64  # values that unique items may have: a rule's parameter has a bit for each
 
 Plain = tuple[tuple[Goal, ...], Goal, int, int | None]
 Move = tuple[Goal, int]
 
 
 @dataclass(frozen=True)
+class Distinct:
+    """From `least` to `most` of these values, in any order."""
+
+    values: tuple[Goal, ...]
+    least: int
+    most: int | None
+
+
+@dataclass(frozen=True)
 class ArrayStates:
-    """`plain`: prefix, rest, least, most. Otherwise state 0 is the start; a move takes an item and leads to a state."""
+    """`plain`: prefix, rest, least, most; or `unique`; or an automaton, whose moves each take an item.
+
+    State 0 is the start.
+    """
 
     plain: Plain | None = None
+    unique: Distinct | None = None
     moves: tuple[tuple[Move, ...], ...] = ()
     accepting: frozenset[int] = frozenset()
 
@@ -38,6 +52,8 @@ class ArrayStates:
         if self.plain is not None:
             prefix, rest, _, _ = self.plain
             return [*prefix, rest]
+        if self.unique is not None:
+            return list(self.unique.values)
         return [goal for moves in self.moves for goal, _ in moves]
 
     def ends(self, ends: Callable[[Goal], bool]) -> bool:
@@ -45,6 +61,8 @@ class ArrayStates:
         if self.plain is not None:
             prefix, rest, least, _ = self.plain
             return all(map(ends, prefix[:least])) and (least <= len(prefix) or ends(rest))
+        if self.unique is not None:
+            return True  # constants, as many as are asked for
         return 0 in self.ending(ends)
 
     def ending(self, ends: Callable[[Goal], bool]) -> set[int]:
@@ -159,8 +177,8 @@ def _unique(
     most: int | None,
     contained: tuple[Contained, ...],
     solver: Solver,
-) -> ArrayStates:
-    """Items that differ, where few values are possible: states are the sets of values used."""
+) -> ArrayStates | None:
+    """Items that differ, where few values are possible."""
     values = _values(rest, solver)
     if prefix or contained or values is None or len(values) > MAX_UNIQUE:
         solver.give_up(
@@ -175,22 +193,9 @@ def _unique(
         text: solver.goal(Claim(solver.document.synthesized(root, f"~value:{text}", {"const": value})))
         for text, value in values.items()
     }
-    states = {frozenset[str](): 0}
-    waiting = list(states)
-    moves: dict[int, tuple[Move, ...]] = {}
-    while waiting:
-        used = waiting.pop()
-        out = []
-        for text in values:
-            if text not in used and (most is None or len(used) < most):
-                target = used | {text}
-                if target not in states:
-                    states[target] = len(states)
-                    waiting.append(target)
-                out.append((goals[text], states[target]))
-        moves[states[used]] = tuple(out)
-    accepting = frozenset(number for used, number in states.items() if len(used) >= least)
-    return ArrayStates(moves=tuple(moves[number] for number in range(len(states))), accepting=accepting)
+    if len(values) < least or not values:
+        return ArrayStates(plain=((), NEVER, 0, 0)) if least == 0 else None
+    return ArrayStates(unique=Distinct(tuple(goals.values()), least, most))
 
 
 def _values(goal: Goal, solver: Solver) -> dict[str, Any] | None:
@@ -199,6 +204,11 @@ def _values(goal: Goal, solver: Solver) -> dict[str, Any] | None:
     for shape in solver.shapes(goal):
         if isinstance(shape, ValueShape):
             values[shape.text] = shape.value
+        elif isinstance(shape, NumberShape) and shape.integral and not shape.multiples:
+            low, high = shape.interval.integers()
+            if low is None or high is None or high - low >= MAX_UNIQUE:
+                return None
+            values.update((str(number), number) for number in range(low, high + 1))
         elif isinstance(shape, SimpleShape):
             values[shape.text] = {"null": None, "true": True, "false": False}[shape.text]
         else:

@@ -58,7 +58,7 @@ KEYWORDS: tuple[Keyword, ...] = (
     Keyword("contains", "rewritten", "an automaton that counts the items that match"),
     Keyword("minContains", "rewritten", "as `contains`"),
     Keyword("maxContains", "rewritten", "the items that aren't counted meet the opposite"),
-    Keyword("uniqueItems", "partly", "an automaton over the values used", "items with more than 10 possible values"),
+    Keyword("uniqueItems", "partly", "each value once", "items of more than 64 values, or behind `prefixItems`"),
     Keyword("unevaluatedItems", "partly", "items behind those that some subschema has looked at", "beside `contains`"),
     Keyword("properties", "enforced", "in the order given"),
     Keyword("required", "enforced", "names without a schema of their own come after those in `properties`"),

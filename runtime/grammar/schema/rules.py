@@ -12,7 +12,7 @@ from typing import Any
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import ecma, formats, json_strings, multiples, numerals
-from palmette.runtime.grammar.schema.arrays import ArrayStates, array_states
+from palmette.runtime.grammar.schema.arrays import ArrayStates, Distinct, array_states
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import Terminal, finds
 from palmette.runtime.grammar.schema.shapes import (
@@ -405,6 +405,8 @@ class Rules:
     def _array(self, states: ArrayStates) -> str:
         if states.plain is not None:
             return self._plain_array(states)
+        if states.unique is not None:
+            return self._distinct(states.unique)
         base = self._fresh("a")
         ending = states.ending(self._ends)
         for number in sorted(ending):
@@ -415,6 +417,19 @@ class Rules:
                     options.append(" ".join([*comma, self._name(goal), f"{base}_{target}"]))
             self._rule(f"{base}_{number}", options)
         return f'"[" {base}_0'
+
+    def _distinct(self, distinct: Distinct) -> str:
+        """A rule whose parameter has a bit for each value that was used."""
+        base = self._fresh("u")
+        names = [self._name(goal) for goal in distinct.values]
+        most = len(names) if distinct.most is None else min(distinct.most, len(names))
+        more = [
+            f"{self._comma} {name} {base}::set_bit({bit}) %if and(bit_clear({bit}), bit_count_lt(_, {most}))"
+            for bit, name in enumerate(names)
+        ]
+        self._rule(f"{base}::_", [f'"]" %if bit_count_ge(_, {distinct.least})', *more])
+        first = [f"{name} {base}::{1 << bit:#x}" for bit, name in enumerate(names)]
+        return f'"[" ({" | ".join([*first, *([] if distinct.least else [chr(34) + "]" + chr(34)])])})'
 
     def _plain_array(self, states: ArrayStates) -> str:
         assert states.plain is not None

@@ -32,6 +32,8 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
     ("maxLength beside format", {"type": "string", "format": "ipv4", "maxLength": 7}, ["1.2.3.4"], ["10.20.30.4"]),
     ("uniqueItems of an enum", {"items": {"enum": ["a", "b", 1]}, "uniqueItems": True, "type": "array"},
      [[], ["b", "a"], [1, "a", "b"]], [["a", "a"], [1, 1.0]]),
+    ("uniqueItems of integers", {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 63}, "uniqueItems": True, "minItems": 2, "maxItems": 3},
+     [[63, 0], [5, 4, 3]], [[1, 1], [1], [1, 2, 3, 4], [64, 1]]),
     ("contains", {"type": "array", "contains": {"const": 1}, "items": {"type": "integer"}}, [[1], [2, 1]], [[], [2]]),
     ("minContains, maxContains", {"type": "array", "contains": {"type": "string"}, "minContains": 1, "maxContains": 2},
      [["a"], ["a", 1, "b"]], [[], [1], ["a", "b", "c"]]),
