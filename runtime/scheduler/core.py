@@ -55,6 +55,7 @@ from palmette.runtime.scheduler.tally import Tally
 from palmette.runtime.scheduler.targets import Targets
 from palmette.runtime.vocabulary import Vocabulary
 
+AUDIT_ROUNDS = 4
 AUDIT_SECONDS = 30.0  # at least, between the audits of an engine that nothing is wrong with
 
 log = logging.getLogger(__name__)
@@ -422,18 +423,33 @@ class EngineCore:
         What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
         hold them failed. The engine goes on.
         """
-        error = InternalError("The cached pages of this request were damaged.", hint="Send it again.")
-        try:
-            findings = inspect(self._cache, self._running)
-            damaged = quarantine(findings, self._cache, self._running) if findings else []
-        except Exception:
-            log.exception("the radix cache can't be mended: it is emptied, and what runs fails")
-            damaged = list(self._running)
-            self._running.forget_all()
-            self._cache.reset()
-        for sequence in damaged:
-            self._fail(sequence.request_id, error)
+        beyond = False
+        for _ in range(AUDIT_ROUNDS):  # what is taken out may show what else is damaged
+            try:
+                findings = inspect(self._cache, self._running)
+                damaged = quarantine(findings, self._cache, self._running) if findings else []
+            except Exception:
+                log.exception("the radix cache can't be audited")
+                beyond = True
+                break
+            for sequence in damaged:
+                self._fail(sequence.request_id, _damaged())
+            if not findings:
+                break
+        else:
+            beyond = bool(inspect(self._cache, self._running))
+        if beyond:
+            self._start_over()
         self._refuse_what_fits_no_more()
+
+    def _start_over(self) -> None:
+        """The tree can't be mended: it is emptied, and what runs fails."""
+        log.error("the radix cache is emptied")
+        running = list(self._running)
+        self._running.forget_all()
+        self._cache.reset()
+        for sequence in running:
+            self._fail(sequence.request_id, _damaged())
 
     def _refuse_what_fits_no_more(self) -> None:
         """Quarantine has made the pool smaller: what could need all of it would wait, or be retracted, forever."""
@@ -482,6 +498,10 @@ class EngineCore:
             evicted_pages=cache.evicted_pages,
             quarantined_pages=cache.quarantined_pages,
         )
+
+
+def _damaged() -> InternalError:
+    return InternalError("The cached pages of this request were damaged.", hint="Send it again.")
 
 
 def _told(fault: Exception) -> str:
