@@ -17,7 +17,7 @@ from palmette.runtime.grammar.schema.document import Document, Keywords, Place
 from palmette.runtime.grammar.schema.json_strings import finds
 from palmette.runtime.grammar.schema.numerals import decimal, numeral
 
-MAX_DEPTH = 300
+MAX_DEPTH = 200  # schemas within schemas, in place or below
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,13 @@ class Evaluator:
 
     def fault(self, place: Place, value: Any) -> Fault | None:
         """The first fault, or None for a valid value. Raises GrammarError for a recursion without end."""
-        return self._check(place, value, "", Evaluated())
+        try:
+            return self._check(place, value, "", Evaluated())
+        except RecursionError:
+            raise self._endless(place) from None
+
+    def _endless(self, place: Place) -> GrammarError:
+        return GrammarError(f"The schema at {place.shown} refers to itself without end.", param="json_schema")
 
     def holds(self, place: Place, value: Any) -> bool:
         return self.fault(place, value) is None
@@ -106,7 +112,7 @@ class Evaluator:
         self._depth += 1
         try:
             if self._depth > MAX_DEPTH:
-                raise GrammarError(f"The schema at {place.shown} refers to itself without end.", param="json_schema")
+                raise self._endless(place)
             said = self._document.keywords(place)
             mine = Evaluated()
             for keyword in self._checks(said, value, place, where, mine):
