@@ -28,9 +28,12 @@ from palmette.runtime.machine import free_memory, usable_threads
 from palmette.runtime.messages.replies import EngineReady
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.models.loading import Model, load_model
+from palmette.runtime.roofline.device import unmeasured_host
+from palmette.runtime.roofline.shape import KvFormat, model_shape
 from palmette.runtime.scheduler.core import EngineCore
 from palmette.runtime.scheduler.kv_events import KvEventPublisher, PublishingCore
 from palmette.runtime.scheduler.process import Core
+from palmette.runtime.step_time import StepTimeModel
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
 from palmette.runtime.worker.worker import CpuWorker
@@ -40,6 +43,8 @@ Progress = Callable[[str], None]
 
 # The scheduler's thread shares the GIL with the front; Python's default of 5 ms would delay each step.
 SWITCH_INTERVAL = 2e-4
+
+KV_FORMATS: dict[str, KvFormat] = {"float32": "f32", "bfloat16": "bf16", "int8": "int8"}
 
 
 def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: Progress | None = None) -> Core:
@@ -79,7 +84,9 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
     )
     vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
     cache = RadixCache(pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache)
-    core = EngineCore(config, worker, cache, vocabulary, ready)
+    shape = model_shape(model.config, kv=KV_FORMATS[model.kv_dtype])
+    step_time = StepTimeModel(shape, unmeasured_host(threads, free_memory()))
+    core = EngineCore(config, worker, cache, vocabulary, ready, step_time=step_time)
     if config.kv_events is None:
         return core
     return PublishingCore(core, KvEventPublisher(cache, config.kv_events))

@@ -35,7 +35,7 @@ from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.roofline.bound import decode_bound, prefill_bound
 from palmette.runtime.roofline.device import Device
 from palmette.runtime.roofline.plot import short
-from palmette.runtime.roofline.shape import KvFormat, ModelShape
+from palmette.runtime.roofline.shape import ModelShape
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 REPEATS = 3
 PATIENCE = 8.0  # seconds: a workload that takes longer isn't begun again
-KV_FORMATS: dict[str, KvFormat] = {"float32": "f32", "bfloat16": "bf16", "int8": "int8"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def bench(
     given: dict[str, Any],
 ) -> None:
     """This machine's speed, as a share of its limits. Under a minute with the default model."""
-    from palmette.runtime.engine import Engine
+    from palmette.runtime.engine import KV_FORMATS, Engine
 
     config = EngineConfig(**given)
     fetch_model(config.model)
