@@ -9,6 +9,7 @@ from palmette.lang.choices import ChoicesMethod, choices_method
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
 from palmette.lang.sampling import options
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.grammar import Jump
 
 
 def gen(
@@ -40,12 +41,14 @@ def gen(
     logit_bias: dict[int, float] | None = None,
     seed: int | None = None,
     ebnf: str | None = None,
+    jump: Jump | None = None,
 ) -> Expr:
     """Text that the model writes; `s[name]` reads it.
 
     Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says.
-    With `choices` it is `select`. Raises InvalidRequest for a value outside its limits, Unsupported for an option
-    that is not built.
+    With `choices` it is `select`. With `regex`, `json_schema` or `ebnf` the text as a whole matches, and `jump` says
+    what is taken without asking the model (runtime/messages/grammar.py). Raises InvalidRequest for a value outside its
+    limits, Unsupported for an option that is not built.
     """
     given = dict(locals())
     for own in ("name", "choices", "choices_method"):

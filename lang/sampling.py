@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest, Unsupported
+from palmette.runtime.messages.grammar import constraint
 from palmette.runtime.messages.sampling import SamplingParams
 
 SamplingOptions = dict[str, Any]
@@ -23,22 +24,23 @@ DEFAULTS: SamplingOptions = {"max_tokens": 128, "temperature": 1.0}
 _FIELDS = frozenset(field.name for field in msgspec.structs.fields(SamplingParams))
 _ALIASES = {"max_new_tokens": "max_tokens", "return_logprob": "logprobs", "top_logprobs_num": "top_logprobs"}
 _NOT_BUILT = {
-    "regex": "constrain the text with select(...) or check it in the program",
-    "json_schema": "ask for JSON in the prompt and parse it in the program",
-    "ebnf": "ask for the form in the prompt",
     "dtype": "turn the text into a value in the program, for example int(s['x'])",
     "logprob_start_len": "use return_logprob for output tokens, or select(...) to score a given text",
     "return_text_in_logprobs": "token texts are reported for choices; for gen, the variable holds the text",
 }
-SAMPLING_NAMES = frozenset(_FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | {"n"})
+_GRAMMARS = ("regex", "json_schema", "ebnf", "jump")
+SAMPLING_NAMES = frozenset(_FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | set(_GRAMMARS) | {"n"})
 """Every sampling option that `run`, `run_batch` and `gen` know by name."""
 
 
 def options(given: Mapping[str, Any]) -> SamplingOptions:
     """The options of `given` that are not None, under their SamplingParams names, checked one by one."""
     set_: SamplingOptions = {}
+    wanted = constraint(**{name: given[name] for name in _GRAMMARS if given.get(name) is not None})
+    if wanted is not None:
+        set_["constraint"] = wanted
     for name, value in given.items():
-        if value is None or (name == "return_text_in_logprobs" and value is False):
+        if value is None or name in _GRAMMARS or (name == "return_text_in_logprobs" and value is False):
             continue
         if name in _NOT_BUILT:
             raise Unsupported(

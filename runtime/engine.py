@@ -23,6 +23,7 @@ from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InvalidRequest, NeverFits
 from palmette.runtime.frontend import Frontend, Output, Prompt, collect
+from palmette.runtime.grammar.compile import Compiler, TokenizerSpace
 from palmette.runtime.link import EngineLink, LocalLink
 from palmette.runtime.machine import free_memory, usable_threads
 from palmette.runtime.messages.replies import EngineReady
@@ -82,11 +83,13 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         kernels=model.kernels,
         load_seconds=time.monotonic() - start,
     )
-    vocabulary = load_tokenizer(files).vocabulary.padded(model.config.vocab_size)
+    tokenizer = load_tokenizer(files)
+    vocabulary = tokenizer.vocabulary.padded(model.config.vocab_size)
     cache = RadixCache(pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache)
     shape = model_shape(model.config, kv=KV_FORMATS[model.kv_dtype])
     step_time = StepTimeModel(shape, unmeasured_host(threads, free_memory()))
-    core = EngineCore(config, worker, cache, vocabulary, ready, step_time=step_time)
+    compiler = Compiler(TokenizerSpace(tokenizer, vocabulary))
+    core = EngineCore(config, worker, cache, vocabulary, ready, step_time=step_time, compiler=compiler)
     if config.kv_events is None:
         return core
     return PublishingCore(core, KvEventPublisher(cache, config.kv_events))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.invariants import check_invariants
 from palmette.runtime.config import EngineConfig, Policy
+from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.messages.replies import EngineReady, Failed, Generated, Reply, Scored
 from palmette.runtime.messages.requests import Abort, Generate, Request, Score
 from palmette.runtime.messages.sampling import SamplingParams
@@ -39,6 +40,7 @@ class Harness:
         context: int = 128,
         clock: Callable[[], float] = time.monotonic,
         step_time: StepTime | None = None,
+        compiler: Compiler | None = None,
         **options: Any,
     ) -> None:
         options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
@@ -50,7 +52,7 @@ class Harness:
             dtype="test", kernels="test", load_seconds=0.0,
         )  # fmt: skip
         self.core = EngineCore(
-            self.config, self.worker, self.cache, vocabulary, ready, clock=clock, step_time=step_time
+            self.config, self.worker, self.cache, vocabulary, ready, clock=clock, step_time=step_time, compiler=compiler
         )
         self.replies: dict[str, list[Reply]] = defaultdict(list)
 

@@ -154,5 +154,5 @@ class _Completion:
 
 
 def _mean_logprob(output: Output) -> float:
-    values = [each.logprob for each in output.logprobs]
+    values = [each.logprob for each in output.logprobs if each.logprob is not None]  # forced tokens have none
     return sum(values) / len(values) if values else float("-inf")

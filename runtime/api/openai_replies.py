@@ -40,7 +40,7 @@ def usage_json(usages: Sequence[Usage], *, prompts: Sequence[Usage] | None = Non
 
 
 def chat_logprobs(vocabulary: Vocabulary, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
-    def entry(token: int, logprob: float) -> dict[str, Any]:
+    def entry(token: int, logprob: float | None) -> dict[str, Any]:
         text = token_text(vocabulary, token)
         data = token_bytes(vocabulary, token) or text.encode()
         return {"token": text, "logprob": logprob, "bytes": list(data)}
@@ -90,7 +90,7 @@ class CompletionLogprobs:
             else:
                 values.append(each.logprob)
                 best = {token_text(self._vocabulary, other): logprob for other, logprob in reversed(each.top)}
-                tops.append({**best, text: each.logprob})
+                tops.append(best if each.logprob is None else {**best, text: each.logprob})
         return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
 
     def _place(self, data: bytes) -> int:

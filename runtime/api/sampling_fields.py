@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.sampling import SamplingParams
 
 
@@ -26,6 +30,11 @@ class SamplingFields(Body):
     stop_regex: str | list[str] = Field(default_factory=list)
     ignore_eos: bool = False
     min_tokens: int = 0
+    regex: str | None = None  # the output as a whole matches; one of these four at most
+    ebnf: str | None = None
+    json_schema: dict[str, Any] | str | bool | None = None
+    choices: list[str] | None = None
+    jump: Jump = "bytes"
 
     def sampling(self, *, max_tokens: int | None, logprobs: bool = False, top_logprobs: int = 0) -> SamplingParams:
         return SamplingParams(
@@ -46,6 +55,13 @@ class SamplingFields(Body):
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
             top_logprobs=top_logprobs,
+            constraint=self.grammar(),
+        )
+
+    def grammar(self) -> Constraint | None:
+        """What the output must match. Raises InvalidRequest where more than one thing was given."""
+        return constraint(
+            regex=self.regex, choices=self.choices, json_schema=self.json_schema, ebnf=self.ebnf, jump=self.jump
         )
 
 
@@ -62,3 +78,11 @@ def token_biases(given: dict[str, float]) -> dict[int, float]:
         except ValueError:
             raise InvalidRequest(f"logit_bias has key {key!r}, not a token id.", param="logit_bias") from None
     return biases
+
+
+def as_constraint(given: dict[str, Any]) -> Constraint:
+    """A Constraint as our own clients send it. Raises InvalidRequest."""
+    try:
+        return msgspec.convert(given, Constraint)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"The constraint has a wrong form: {error}.", param="constraint") from error

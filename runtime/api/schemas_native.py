@@ -7,8 +7,9 @@ from typing import Any
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
-from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.api.sampling_fields import SamplingFields, as_constraint
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.grammar import Constraint
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
 
@@ -19,6 +20,17 @@ class SamplingObject(SamplingFields):
     max_new_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int = 0
+    constraint: dict[str, Any] | None = None  # any kind of grammar: {"grammar": {"kind", "text", "options"}, "jump"}
+
+    def grammar(self) -> Constraint | None:
+        named = super().grammar()
+        if self.constraint is None or named is None:
+            return as_constraint(self.constraint) if self.constraint is not None else named
+        raise InvalidRequest(
+            f"constraint and {named.grammar.kind} were given together; an output follows one grammar.",
+            hint="Give one of them.",
+            param="constraint",
+        )
 
     def limit(self) -> int | None:
         if self.max_new_tokens is not None and self.max_tokens not in (None, self.max_new_tokens):

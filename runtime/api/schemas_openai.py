@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import orjson
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
-LATER = "structured output is not built yet"
 TOOLS = "tool calls are not built yet"
 
 
@@ -19,12 +21,57 @@ class StreamOptions(Body):
     include_obfuscation: bool = False  # nothing is ever padded here
 
 
+class JsonSchemaFormat(Body):
+    """`strict` false: what can't be enforced is checked at the end instead of refused."""
+
+    name: str = ""
+    description: str | None = None
+    schema_: dict[str, Any] | bool = Field(default_factory=dict, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchemaFormat | None = None
+
+    def constraint(self, jump: Jump) -> Constraint | None:
+        if self.type == "text":
+            return None
+        if self.type == "json_object":
+            return _schema({"type": "object"}, {}, jump)
+        if self.json_schema is None:
+            raise InvalidRequest(
+                "response_format has the type 'json_schema' and no json_schema.",
+                hint='Give {"type": "json_schema", "json_schema": {"name": …, "schema": …}}.',
+                param="response_format.json_schema",
+            )
+        options = {"best_effort": True} if self.json_schema.strict is False else {}
+        return _schema(self.json_schema.schema_, options, jump)
+
+
+def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump) -> Constraint:
+    text = orjson.dumps(schema).decode()
+    return Constraint(grammar=GrammarSource(kind="json_schema", text=text, options=options), jump=jump)
+
+
 class OpenAIFields(SamplingFields):
     model: str = ""
     n: int = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
     namespace: str = ""  # requests of different namespaces never share cached pages
+    response_format: ResponseFormat | None = None
+
+    def grammar(self) -> Constraint | None:
+        named = super().grammar()
+        wanted = self.response_format.constraint(self.jump) if self.response_format is not None else None
+        if named is not None and wanted is not None:
+            raise InvalidRequest(
+                f"response_format and {named.grammar.kind} were given together; an output follows one grammar.",
+                hint="Give one of them.",
+                param="response_format",
+            )
+        return named or wanted
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {
@@ -46,7 +93,7 @@ class CompletionBody(OpenAIFields):
     echo: bool = False
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
 
-    unsupported: ClassVar[dict[str, str]] = {"suffix": "the model fills no gaps", "response_format": LATER}
+    unsupported: ClassVar[dict[str, str]] = {"suffix": "the model fills no gaps"}
 
 
 class ChatBody(OpenAIFields):
@@ -61,7 +108,6 @@ class ChatBody(OpenAIFields):
         "tool_choice": TOOLS,
         "functions": TOOLS,
         "function_call": TOOLS,
-        "response_format": LATER,
         "audio": "the model is text only",
         "prediction": "predicted outputs are not built yet",
         "web_search_options": "there is no web search here",

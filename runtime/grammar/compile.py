@@ -51,22 +51,26 @@ BUILDERS: dict[str, Builder] = {
 """kind → what compiles it. A new kind is one line here."""
 
 
-class EncodesText(Protocol):
-    """What is needed of the frontend's Tokenizer."""
+class Encodes(Protocol):
+    """What is needed of a tokenizer."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
 
     def encode(self, text: str, *, special: bool) -> list[int]: ...
 
+
+class EncodesText(Encodes, Protocol):
+    """… whose compiled grammars are remembered with it."""
+
     def __hash__(self) -> int: ...
 
 
 class TokenizerSpace:
-    """The TokenSpace of a tokenizer."""
+    """The TokenSpace of a tokenizer. `vocabulary`: its own, or that of a model with more embeddings."""
 
-    def __init__(self, tokenizer: EncodesText) -> None:
-        self.vocabulary = tokenizer.vocabulary
+    def __init__(self, tokenizer: Encodes, vocabulary: Vocabulary | None = None) -> None:
+        self.vocabulary = vocabulary or tokenizer.vocabulary
         self._tokenizer = tokenizer
 
     def encode(self, text: str) -> list[int]:
@@ -105,6 +109,11 @@ class Pending:
         self._limits = limits
         self._future: Future[Grammar] = Future()
         self._started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Since it began to be compiled."""
+        return 0.0 if self._started is None else monotonic() - self._started
 
     @property
     def ready(self) -> bool:

@@ -12,10 +12,13 @@ FinishReason = Literal["stop", "length", "abort"]
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
-    """The raw-logit log-probability of one token and of the most likely tokens at its position (best first)."""
+    """The raw-logit log-probability of one token and of the most likely tokens at its position (best first).
+
+    `logprob` is None for a token that a grammar forced: the model was not asked.
+    """
 
     token: int
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[int, float], ...] = ()
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.radix_cache.pages import PageId
+from palmette.runtime.grammar.masks import fill_masks
 from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
-from palmette.runtime.plan import SAMPLE, Purpose, SamplePlan, StepPlan
+from palmette.runtime.plan import SAMPLE, Purpose, SamplePlan, StepPlan, UInt32
+from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.sequence import Generation, Sequence
 
 V = TypeVar("V", int, float)
@@ -139,13 +141,17 @@ class _SampleArrays:
         self._biases: list[dict[int, float]] = []
         self._seen: list[dict[int, int]] = []
         self._scored: list[tuple[int, int, int]] = []
+        self._constrained: list[Constrained] = []
 
     def score(self, logits_row: int, sequence: Sequence, position: int) -> None:
         assert sequence.scoring is not None
         self._scored.append((logits_row, sequence.token(position), sequence.scoring.top_count))
 
     def draw(self, logits_row: int, generation: Generation) -> None:
-        self._records.append(generation.record + _DRAWN.pack(generation.output_index, logits_row, 0))
+        if generation.constrained is not None:
+            self._constrained.append(generation.constrained)
+        mask = len(self._constrained) if generation.constrained is not None else 0
+        self._records.append(generation.record + _DRAWN.pack(generation.output_index, logits_row, mask))
         self._biases.append(_bias(generation))
         self._seen.append(generation.seen or {})
 
@@ -160,9 +166,17 @@ class _SampleArrays:
             seen_starts=seen_starts,
             seen_tokens=_int32([token for token, _ in seen]),
             seen_output_counts=_int32([count for _, count in seen]),
-            masks=NO_MASKS,
+            masks=self._masks(),
             scored=_triples(self._scored),
         )
+
+    def _masks(self) -> UInt32:
+        constrained = self._constrained
+        if not constrained:
+            return NO_MASKS
+        masks = np.empty((len(constrained), constrained[0].words), dtype=np.uint32)
+        fill_masks([each.matcher for each in constrained], masks)
+        return masks
 
 
 def _purpose(sequence: Sequence) -> Purpose:

@@ -19,6 +19,7 @@ from palmette.radix_cache.hints import Hint as Future
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, NeverFits, PalmetteError
+from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.replies import (
     Counters,
@@ -35,7 +36,6 @@ from palmette.runtime.messages.replies import (
     Usage,
 )
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
-from palmette.runtime.messages.tokens import pack
 from palmette.runtime.plan import StepResult, Worker
 from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.admission import Admission
@@ -43,7 +43,9 @@ from palmette.runtime.scheduler.aging import Aging
 from palmette.runtime.scheduler.audit import inspect, quarantine
 from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
+from palmette.runtime.scheduler.grammars import Grammars
 from palmette.runtime.scheduler.intake import Intake
+from palmette.runtime.scheduler.output import append, unsent
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -66,6 +68,7 @@ class EngineCore:
 
     `clock`: seconds that only grow; a simulation gives its own, which its worker advances. `step_time` predicts steps,
     and is told how long they took; without one prefill chunks follow `step_tokens` alone, whatever the target.
+    `compiler`: of the grammars that outputs follow; without one they are refused.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class EngineCore:
         *,
         clock: Callable[[], float] = time.monotonic,
         step_time: StepTime | None = None,
+        compiler: Compiler | None = None,
     ) -> None:
         self.ready = ready
         self._clock = clock
@@ -101,6 +105,7 @@ class EngineCore:
             lambda: Aging(config.aging_alpha, config.aging_beta),
             self._matched,
         )
+        self._grammars = Grammars(compiler)
         self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
         self._replies: list[Reply] = []
         self._tally = Tally()
@@ -180,12 +185,35 @@ class EngineCore:
             )  # fmt: skip
         self._open[request_id] = sequences
         for sequence in sequences:
-            sequence.moment = self._steps
-            self._queue.add(sequence)
+            generation = sequence.generation
+            wanted = generation.params.constraint if generation is not None and generation.max_tokens > 0 else None
+            if wanted is None or self._grammars.begin(sequence, wanted):
+                self._line_up(sequence)
+
+    def _line_up(self, sequence: Sequence) -> None:
+        """Into the queue, with the tokens that a grammar forces at the very beginning."""
+        generation = sequence.generation
+        if generation is not None and generation.constrained is not None and sequence.scoring is None:
+            ending = append(sequence, generation.constrained.forced(generation.max_tokens))
+            if ending is not None:
+                self._finish(sequence, ending.reason, ending.stop)
+                return
+        sequence.moment = self._steps
+        self._queue.add(sequence)
+
+    def _take_compiled(self, batch: StepBatch) -> None:
+        """Requests whose grammar is there now line up; those whose grammar is none fail."""
+        idle = not (self._running or self._queue or self._replies)
+        for sequence, problem in self._grammars.compiled(idle=idle):
+            batch.subject = sequence
+            if problem is None:
+                self._line_up(sequence)
+            else:
+                self._fail(sequence.request_id, problem)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running or self._queue or self._replies)
+        return bool(self._running or self._queue or self._replies or self._grammars)
 
     # --- step ---
 
@@ -194,6 +222,8 @@ class EngineCore:
         batch = StepBatch(self._steps, table_writes=self._running.table_writes)
         try:
             with self._tally.time("plan"):
+                if self._grammars:
+                    self._take_compiled(batch)
                 self._planner.plan(batch)
             if batch.rows:
                 result = self._execute(batch)
@@ -247,7 +277,8 @@ class EngineCore:
         opened = [sequence for sequences in self._open.values() for sequence in sequences]
         between = self._running.mend(opened)
         self._oracle.clear()  # it may be half changed, and is a figure only
-        self._queue.rebuild(sequence for sequence in opened if sequence not in self._running)
+        placed = (self._running, self._grammars)
+        self._queue.rebuild(sequence for sequence in opened if not any(sequence in place for place in placed))
         return between
 
     # --- commit ---
@@ -270,7 +301,7 @@ class EngineCore:
         sequence.lease.drop_tail()  # what this step copied from it has been written
         prefilled = not sequence.decoding
         if prefilled:
-            sequence.computed_tokens += row.end - row.start
+            sequence.note_computed(row.start, row.end)
         sequence.computed = row.end
         problem = self._take_scores(row, result, scored)
         if problem is None and samples:
@@ -308,34 +339,31 @@ class EngineCore:
             self._finish(sequence, "length")
 
     def _take_token(self, sequence: Sequence, result: StepResult, index: int) -> None:
+        """A sampled token, and those that a grammar forces behind it."""
         generation = sequence.generation
         assert generation is not None
         token = int(result.tokens[index])
         if sequence.first_token is None:
             sequence.first_token = self._clock()
-        sequence.append(token)
-        generation.count(token)
-        logprobs = None
+        tokens = [token]
+        if generation.constrained is not None:
+            if not generation.constrained.accept(token):
+                problem = f"Token {token} was drawn, which the grammar does not allow."
+                self._fail(sequence.request_id, InternalError(problem))
+                return
+            tokens += generation.constrained.forced(generation.max_tokens - generation.outputs - 1)
+        drawn = None
         if generation.params.logprobs:
-            logprobs = (TokenLogprob(token, float(result.logprobs[index]), result.top.at(index)),)
-        stop = generation.stops.accept(token, generation.outputs)
-        if stop is not None:
-            self._finish(sequence, "stop", stop, token, logprobs)
-        elif generation.outputs >= generation.max_tokens:
-            self._finish(sequence, "length", None, token, logprobs)
+            drawn = TokenLogprob(token, float(result.logprobs[index]), result.top.at(index))
+        ending = append(sequence, tokens, drawn)
+        if ending is not None:
+            self._finish(sequence, ending.reason, ending.stop)
         else:
-            self._replies.append(Generated(id=sequence.request_id, tokens=pack((token,)), logprobs=logprobs))
+            self._replies.append(unsent(sequence))
 
     # --- endings ---
 
-    def _finish(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        stop: Stop | None = None,
-        token: int | None = None,
-        logprobs: tuple[TokenLogprob, ...] | None = None,
-    ) -> None:
+    def _finish(self, sequence: Sequence, reason: FinishReason, stop: Stop | None = None) -> None:
         generation = sequence.generation
         assert generation is not None
         self._leave(sequence)
@@ -354,8 +382,7 @@ class EngineCore:
             matched=stop.matched if stop else None,
             prompt_logprobs=tuple(sequence.scoring.results) if sequence.scoring else None,
         )
-        tokens = pack((token,)) if token is not None else b""
-        self._replies.append(Generated(id=sequence.request_id, tokens=tokens, logprobs=logprobs, finish=finish))
+        self._replies.append(unsent(sequence, finish))
 
     def _finish_score(self, sequence: Sequence) -> None:
         group, scoring = sequence.group, sequence.scoring
@@ -364,7 +391,8 @@ class EngineCore:
         sequence.first_token = self._clock()
         self._leave(sequence)
         self._open[group.id].remove(sequence)
-        group.results[sequence.group_index] = tuple(result.logprob for result in scoring.results)
+        values = tuple(result.logprob for result in scoring.results if result.logprob is not None)
+        group.results[sequence.group_index] = values
         group.usages.append(self._usage(sequence))
         if group.done:
             self._tally.finish(sequence.targets, group.usage)
@@ -380,8 +408,9 @@ class EngineCore:
         if sequences[0].group is not None:
             self._fail(request_id, Aborted(f"Request {request_id!r} was aborted."))
             return
-        if sequences[0] not in self._running:
+        if sequences[0] in self._queue:
             self._queue.remove(sequences[0])
+        self._grammars.forget(sequences[0])
         self._finish(sequences[0], "abort")
 
     def _fail(self, request_id: str, error: PalmetteError) -> None:
@@ -390,6 +419,7 @@ class EngineCore:
             self._usage(sequence)
             if sequence in self._queue:
                 self._queue.remove(sequence)
+            self._grammars.forget(sequence)
             if sequence not in self._running:
                 continue
             try:

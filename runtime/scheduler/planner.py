@@ -50,14 +50,13 @@ class Planner:
         """Fills `batch`. Where it raises, `batch.subject` says over whom."""
         if self._preempts and self._queue:
             self._preempt(batch)
-        decoding = [sequence for sequence in self._running if sequence.decoding]
-        page_size = self._cache.page_size
-        for sequence in decoding:
-            if sequence.computed >= len(sequence.pages) * page_size and sequence in self._running:
+        running, page_size = list(self._running), self._cache.page_size
+        for sequence in running:
+            if sequence.length > len(sequence.pages) * page_size and sequence.slot is not None:
                 batch.subject = sequence
                 self._grow(sequence)
-        for sequence in decoding:
-            if sequence.slot is not None:  # else it gave way
+        for sequence in running:
+            if sequence.decoding and sequence.slot is not None:  # else it gave way
                 batch.add(Row(sequence, sequence.computed, sequence.length))
         if len(batch.rows) < len(self._running) or self._queue:
             self._add_prefills(batch)
@@ -96,11 +95,12 @@ class Planner:
             sequence.admitted = self._clock()
 
     def _grow(self, sequence: Sequence) -> None:
-        """A page for the next position. Where none is to be had others are retracted, or `sequence` itself; the
-        first admitted one never is, so progress is always made."""
+        """Pages for the positions of its newest tokens. Where they are not to be had others are retracted, or
+        `sequence` itself; the first admitted one never is, so progress is always made."""
+        missing = -(-sequence.length // self._cache.page_size) - len(sequence.pages)
         while True:
             try:
-                pages = self._cache.allocate(1)
+                pages = self._cache.allocate(missing)
             except OutOfPages:
                 assert len(self._running) > 1, "one sequence always fits: intake and audit refused what can't"
                 victim = growth_victim(self._running, self._cache.page_size)

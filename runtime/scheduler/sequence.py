@@ -14,6 +14,7 @@ from palmette.radix_cache.pages import PageId
 from palmette.runtime.messages.replies import TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES
+from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 
@@ -31,7 +32,10 @@ class Generation:
     stops: StopChecker
     barred: tuple[int, ...]  # ids that may not come before min_tokens
     seen: dict[int, int] | None
+    constrained: Constrained | None = None
     outputs: int = 0
+    unsent: list[int] = field(default_factory=list)  # output tokens that no reply has carried yet
+    unsent_logprobs: list[TokenLogprob] = field(default_factory=list)  # of each, where asked for
     _record: bytes | None = None
 
     @property
@@ -174,14 +178,20 @@ class Sequence:
     def append(self, token: int) -> None:
         self.tokens += token.to_bytes(TOKEN_BYTES, "little", signed=True)
 
+    def note_computed(self, start: int, end: int) -> None:
+        """Positions [start, end) were computed, not in decoding. Forced output tokens count only where they are
+        computed again."""
+        last = end if self.retractions else min(end, self.prompt_length)
+        self.computed_tokens += max(0, last - start)
+
     def usage(self, now: float) -> Usage:
         admitted = self.admitted if self.admitted is not None else now
         first = self.first_token if self.first_token is not None else now
         return Usage(
             prompt_tokens=self.prompt_length,
             completion_tokens=self.generation.outputs if self.generation else 0,
-            cached_tokens=self.cached_tokens,
-            reusable_tokens=self.reusable_tokens,
+            cached_tokens=min(self.cached_tokens, self.prompt_length),
+            reusable_tokens=min(self.reusable_tokens, self.prompt_length),
             computed_tokens=self.computed_tokens,
             retractions=self.retractions,
             queue_seconds=admitted - self.arrival,

@@ -152,11 +152,8 @@ def test_bad_values_are_refused_where_they_are_written(write, message: str) -> N
 @pytest.mark.parametrize(
     "options",
     [
-        {"regex": "a"},
-        {"json_schema": "{}"},
         {"dtype": int},
         {"n": 2},
-        {"ebnf": "x"},
         {"logprob_start_len": 0},
     ],
 )

@@ -1,0 +1,50 @@
+"""Output tokens on their way out: taken into the sequence up to one that ends it, and sent with the next reply.
+
+Knows sequences, stops and replies; nothing of pages or plans. Called by the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from palmette.runtime.messages.replies import Finish, FinishReason, Generated, TokenLogprob
+from palmette.runtime.messages.tokens import pack
+from palmette.runtime.scheduler.sequence import Sequence
+from palmette.runtime.scheduler.stops import Stop
+
+
+class Ending(NamedTuple):
+    """Why an output is over."""
+
+    reason: FinishReason
+    stop: Stop | None = None
+
+
+def append(sequence: Sequence, tokens: Iterable[int], drawn: TokenLogprob | None = None) -> Ending | None:
+    """New output tokens, up to one that ends the output. `drawn`: of the first, where it was asked for."""
+    generation = sequence.generation
+    assert generation is not None
+    for token in tokens:
+        sequence.append(token)
+        generation.count(token)
+        generation.unsent.append(token)
+        if generation.params.logprobs:
+            generation.unsent_logprobs.append(drawn or TokenLogprob(token, None))
+            drawn = None
+        stop = generation.stops.accept(token, generation.outputs)
+        if stop is not None:
+            return Ending("stop", stop)
+    if generation.constrained is not None and generation.constrained.over:
+        return Ending("stop")
+    return Ending("length") if generation.outputs >= generation.max_tokens else None
+
+
+def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:
+    """A reply with the output tokens that none has carried yet."""
+    generation = sequence.generation
+    assert generation is not None
+    tokens, logprobs = generation.unsent, generation.unsent_logprobs
+    generation.unsent, generation.unsent_logprobs = [], []
+    sent = tuple(logprobs) if generation.params.logprobs and tokens else None
+    return Generated(id=sequence.request_id, tokens=pack(tokens), logprobs=sent, finish=finish)

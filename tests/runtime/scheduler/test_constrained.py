@@ -1,0 +1,276 @@
+"""Outputs under grammars, through the real core on the hash worker: they match, and disturb nobody."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import pytest
+from engine_harness import Harness, generate
+from hash_worker import HashWorker
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from palmette.runtime.grammar import compile as grammar_compile
+from palmette.runtime.grammar.compile import Compiler
+from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
+from palmette.runtime.messages.grammar import Jump, constraint
+from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob
+from palmette.runtime.messages.requests import Abort, Request
+from palmette.runtime.vocabulary import Vocabulary
+
+PIECES = (
+    b"",
+    *(bytes([each]) for each in b"abcdefghij0123456789-, "),
+    b"ab",
+    b"abc",
+    b"bc",
+    b"cde",
+    b"20",
+    b"2026",
+    b"-0",
+)
+SIZE = len(PIECES)
+VOCABULARY = Vocabulary(PIECES, {0: "<eos>"}, (0,))
+
+
+class LongestPiece:
+    """The canonical tokens are the longest pieces from the left."""
+
+    vocabulary = VOCABULARY
+
+    def encode(self, text: str) -> list[int]:
+        data, tokens = text.encode(), []
+        while data:
+            fits = [token for token, piece in enumerate(PIECES) if piece and data.startswith(piece)]
+            if not fits:
+                break
+            tokens.append(max(fits, key=lambda token: len(PIECES[token])))
+            data = data[len(PIECES[tokens[-1]]) :]
+        return tokens
+
+
+def make_worker(pages: int, page_size: int, *, slots: int, context: int) -> HashWorker:
+    return HashWorker(pages, page_size, slots=slots, context=context, vocabulary=SIZE)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Compiler:
+    return Compiler(LongestPiece())
+
+
+def harness(compiler: Compiler, **options: Any) -> Harness:
+    return Harness(make_worker, VOCABULARY, compiler=compiler, **options)
+
+
+def constrained(name: str, pattern: str, jump: Jump = "bytes", prompt: int = 5, **options: Any) -> Request:
+    wanted = constraint(regex=pattern, jump=jump)
+    return generate(
+        name, [1 + i % (SIZE - 1) for i in range(prompt)], constraint=wanted, **{"max_tokens": 40, **options}
+    )
+
+
+def text(run: Harness, name: str) -> str:
+    last = run.replies[name][-1]
+    assert isinstance(last, Generated), last
+    assert last.finish is not None
+    return b"".join(PIECES[token] for token in run.tokens(name)[: last.finish.kept_tokens]).decode()
+
+
+def finish(run: Harness, name: str) -> Any:
+    return run.replies[name][-1].finish  # type: ignore[union-attr]
+
+
+PATTERNS = (
+    r"2026-0[1-9]-[0-9]{2}",
+    r"(abc, )*abcde",
+    r"[a-j]{3,6}(-[0-9]+)?",
+    r"(ab|abc|bcd){2,5}",
+    r"a+",
+    r"abcdeabcde",
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(PATTERNS),
+    st.sampled_from(["bytes", "token", "off"]),
+    st.integers(0, 10_000),
+    st.sampled_from([0.0, 1.0, 2.0]),
+    st.sampled_from([1, 3, 4, 16]),
+)
+def test_outputs_match(pattern: str, jump: Jump, seed: int, temperature: float, page_size: int) -> None:
+    run = harness(COMPILER, page_size=page_size, pages=240 // page_size)
+    run.run(constrained("a", pattern, jump, seed=seed, temperature=temperature))
+    if finish(run, "a").reason == "stop":
+        assert re.fullmatch(pattern, text(run, "a"))
+    else:
+        assert len(run.tokens("a")) == 40
+
+
+COMPILER = Compiler(LongestPiece())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(PATTERNS), st.integers(0, 10_000))
+def test_skipping_sole_tokens_changes_no_bit(pattern: str, seed: int) -> None:
+    answers = []
+    for jump in ("off", "token"):
+        run = harness(COMPILER)
+        run.run(constrained("a", pattern, jump, seed=seed, temperature=1.5))
+        answers.append(run.answer("a"))
+    assert answers[0] == answers[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_they_and_others_are_as_alone(data: st.DataObject) -> None:
+    """Chunks, pages, retraction and company change neither a constrained output nor its neighbours."""
+    requests: list[Request] = []
+    for index in range(data.draw(st.integers(2, 6))):
+        seed, prompt = data.draw(st.integers(0, 999)), data.draw(st.integers(1, 30))
+        if data.draw(st.booleans()):
+            pattern, jump = data.draw(st.sampled_from(PATTERNS)), data.draw(st.sampled_from(["bytes", "token", "off"]))
+            requests.append(constrained(f"r{index}", pattern, jump, prompt, seed=seed, max_tokens=20))
+        else:
+            tokens = [1 + i % (SIZE - 1) for i in range(prompt)]
+            requests.append(generate(f"r{index}", tokens, seed=seed, max_tokens=data.draw(st.integers(1, 20))))
+    page_size = data.draw(st.sampled_from([1, 2, 4]))
+    run = harness(
+        COMPILER,
+        page_size=page_size,
+        pages=data.draw(st.integers(52, 140)) // page_size,
+        step_tokens=data.draw(st.sampled_from([4, 16, 64])),
+    )
+    run.run(*requests)
+    for request in requests:
+        alone = harness(COMPILER, pages=400, page_size=1, prefix_cache=False, step_tokens=1000)
+        alone.run(request)
+        assert run.answer(request.id) == alone.answer(request.id)  # type: ignore[union-attr]
+
+
+def test_forced_tokens_are_not_asked_for(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "abcdeabcde(a|b)"))
+    assert text(run, "a") in ("abcdeabcdea", "abcdeabcdeb")
+    sampled = sum(len(plan.logits_at) for plan in run.worker.steps)  # type: ignore[attr-defined]
+    assert sampled == 1
+    usage = finish(run, "a").usage
+    assert usage.completion_tokens == len(run.tokens("a")) > 1
+    assert usage.cached_tokens + usage.computed_tokens == usage.prompt_tokens
+
+
+def test_an_output_without_a_choice_needs_no_step(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "abcde"))
+    assert text(run, "a") == "abcde"
+    assert run.worker.steps == []  # type: ignore[attr-defined]
+
+
+def test_forced_tokens_have_no_logprob(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "(a|b)-(0|1)-(2|3)", logprobs=True))
+    logprobs: list[TokenLogprob] = run.answer("a")[1]
+    assert [each.token for each in logprobs] == run.tokens("a")
+    assert [each.logprob is None for each in logprobs] == [False, True, False, True, False]
+
+
+def test_the_token_limit_counts_forced_tokens(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "abcdeabcdeabcde(a|b)", max_tokens=3))
+    assert finish(run, "a").reason == "length"
+    assert len(run.tokens("a")) == finish(run, "a").usage.completion_tokens == 3
+
+
+def test_a_stop_inside_a_forced_run(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "(a|b)cde-0(1|2)", stop=("-",)))
+    assert finish(run, "a").matched == "-"
+    assert text(run, "a")[1:] + finish(run, "a").kept_bytes.decode() in ("cde",)
+
+
+def test_ignoring_the_end_token_does_not_go_beyond_the_grammar(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "[ab]{1,4}", ignore_eos=True, seed=3))
+    assert re.fullmatch("[ab]{1,4}", text(run, "a"))
+
+
+def test_a_bad_grammar_fails_its_request_alone(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(constrained("a", "(a"), constrained("b", "(a|b)"), generate("c", [1, 2], max_tokens=2))
+    failed = run.replies["a"][-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.kind == "GrammarError"
+    assert "position" in failed.error.message
+    assert text(run, "b") in ("a", "b")
+    assert finish(run, "c") is not None
+
+
+def test_an_engine_without_a_compiler_refuses(compiler: Compiler) -> None:
+    run = Harness(make_worker, VOCABULARY)
+    run.run(constrained("a", "a"))
+    assert isinstance(run.replies["a"][-1], Failed)
+
+
+class Gate:
+    """A builder that waits until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+
+    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+        assert self.open.wait(10)
+        if source.text == "broken":
+            raise RuntimeError("out of luck")
+        return grammar_compile.build_regex(source, space, limits)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    gate = Gate()
+    monkeypatch.setitem(grammar_compile.BUILDERS, "regex", gate)
+    return gate
+
+
+def test_nobody_waits_for_anothers_grammar(gate: Gate) -> None:
+    run = harness(Compiler(LongestPiece()))
+    run.core.submit(constrained("slow", "(a|b)"))
+    run.core.submit(generate("free", [1, 2, 3], max_tokens=3, ignore_eos=True))
+    for _ in range(20):
+        run.step()
+    assert len(run.tokens("free")) == 3
+    assert run.replies["slow"] == []
+    gate.open.set()
+    run.run()
+    assert text(run, "slow") in ("a", "b")
+
+
+def test_a_request_can_be_aborted_while_its_grammar_compiles(gate: Gate) -> None:
+    run = harness(Compiler(LongestPiece()))
+    run.core.submit(constrained("slow", "(a|b)"))
+    run.step()
+    run.core.submit(Abort(id="slow"))
+    gate.open.set()
+    run.run()
+    assert finish(run, "slow").reason == "abort"
+    assert len(run.replies["slow"]) == 1
+
+
+def test_a_builder_that_breaks_fails_its_request_alone(gate: Gate) -> None:
+    gate.open.set()
+    run = harness(Compiler(LongestPiece()))
+    run.run(constrained("a", "broken"), constrained("b", "(a|b)"))
+    failed = run.replies["a"][-1]
+    assert isinstance(failed, Failed)
+    assert "out of luck" in failed.error.message
+    assert text(run, "b") in ("a", "b")
+
+
+def test_a_grammar_that_takes_too_long_fails_its_request_alone(gate: Gate) -> None:
+    run = harness(Compiler(LongestPiece(), limits=Limits(seconds=0.05)))
+    run.run(constrained("a", "(a|b)"), generate("b", [1], max_tokens=2))
+    gate.open.set()
+    failed = run.replies["a"][-1]
+    assert isinstance(failed, Failed)
+    assert "takes longer" in failed.error.message
