@@ -58,6 +58,12 @@ class GrammarError(InvalidRequest):
     """A pattern, schema or grammar that can't be used: wrong, not supported, or too large; the message says where."""
 
 
+class Forbidden(PalmetteError):
+    """The caller is known and may not do this."""
+
+    http_status = 403
+
+
 class Unsupported(InvalidRequest):
     """A published feature that is not here (yet); named, never silently ignored."""
 

@@ -13,7 +13,7 @@ import uvicorn
 
 from palmette.runtime.api.app import create_app
 from palmette.runtime.frontend import Frontend
-from palmette.runtime.launch.server import listen
+from palmette.runtime.launch.listening import listen
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from palmette.runtime.api.access import caller_of
 from palmette.runtime.api.bodies import parse, read
 from palmette.runtime.api.errors import event_error
 from palmette.runtime.api.json_response import JsonResponse
@@ -108,7 +109,9 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     @routes.post("")
     async def open_branch(request: Request) -> Response:
         body = await read(request, OpenBranchBody)
-        return JsonResponse({"id": await table.add(await frontend.open_branch(body.namespace))})
+        caller = caller_of(request)
+        branch = await frontend.open_branch(body.cache_namespace(caller), body.scheduling(caller))
+        return JsonResponse({"id": await table.add(branch)})
 
     @routes.post("/{branch_id}/extend")
     async def extend(branch_id: str, request: Request) -> Response:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from palmette.runtime.api.access import caller_of
 from palmette.runtime.api.bodies import parse, read
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -40,7 +41,8 @@ def router(surface: Surface) -> APIRouter:
             prompts,
             _params(body),
             request_id=body.rid or uuid.uuid4().hex,
-            namespace=body.namespace,
+            caller=caller_of(request),
+            fields=body,
             prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
         )
         if body.stream:
@@ -72,14 +74,18 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, AbortBody)
         if body.rid is None and not body.abort_all:
             raise InvalidRequest("Give 'rid', or abort_all=true.", param="rid")
+        if body.abort_all:
+            caller_of(request).check_admin("Aborting every request")
         return JsonResponse({"aborted": frontend.abort(None if body.abort_all else body.rid)})
 
     @routes.post("/flush_cache")
     async def flush_cache(request: Request) -> Response:
+        caller_of(request).check_admin("Flushing the cache")
         return JsonResponse({"flushed_pages": await frontend.flush_cache()})
 
     @routes.get("/cache")
     async def cache(request: Request) -> Response:
+        caller_of(request).check_admin("Looking into the cache")
         dump = await frontend.dump_tree()
         nodes = [
             {

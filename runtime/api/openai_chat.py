@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -29,7 +30,7 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, ChatBody)
         surface.check_model(body.model)
         prompt = await surface.frontend.tokens_of(chat_messages(body.messages))
-        call = _Chat(surface, body, prompt)
+        call = _Chat(surface, body, prompt, caller_of(request))
         if body.stream:
             return call.stream()
         return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
@@ -40,13 +41,13 @@ def router(surface: Surface) -> APIRouter:
 class _Chat:
     """One request: its generations (opened at once, so that a bad one is refused before any answer begins)."""
 
-    def __init__(self, surface: Surface, body: ChatBody, prompt: list[int]) -> None:
+    def __init__(self, surface: Surface, body: ChatBody, prompt: list[int], caller: Caller) -> None:
         self._surface = surface
         self._body = body
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = now()
         self._generations = surface.submit_all(
-            [prompt], self._params(), request_id=self._id, count=body.n, namespace=body.namespace
+            [prompt], self._params(), request_id=self._id, count=body.n, caller=caller, fields=body
         )
 
     def _params(self) -> SamplingParams:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -33,7 +34,7 @@ def router(surface: Surface) -> APIRouter:
         if body.prompt is None:
             body.prompt = ""
         prompts = await surface.prompts(body.prompt, "prompt")
-        call = _Completion(surface, body, prompts)
+        call = _Completion(surface, body, prompts, caller_of(request))
         if body.stream:
             return call.stream()
         return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
@@ -44,7 +45,7 @@ def router(surface: Surface) -> APIRouter:
 class _Completion:
     """One request: its generations (opened at once, so that a bad one is refused before any answer begins)."""
 
-    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[list[int]]) -> None:
+    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[list[int]], caller: Caller) -> None:
         self._surface = surface
         self._body = body
         self._prompts = prompts
@@ -57,7 +58,8 @@ class _Completion:
             self._params(),
             request_id=self._id,
             count=self._best_of,
-            namespace=body.namespace,
+            caller=caller,
+            fields=body,
             prompt_logprobs_from=0 if body.echo and body.logprobs is not None else None,
         )
 

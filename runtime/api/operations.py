@@ -7,16 +7,15 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.surface import Surface
-from palmette.runtime.errors import ModelNotFound
 
 
 def router(surface: Surface) -> APIRouter:
     routes = APIRouter()
     frontend = surface.frontend
 
-    def model_card() -> dict[str, object]:
+    def model_card(name: str) -> dict[str, object]:
         return {
-            "id": surface.model,
+            "id": name,
             "object": "model",
             "created": surface.started,
             "owned_by": "palmette",
@@ -25,13 +24,13 @@ def router(surface: Surface) -> APIRouter:
 
     @routes.get("/v1/models")
     async def models() -> Response:
-        return JsonResponse({"object": "list", "data": [model_card()]})
+        return JsonResponse({"object": "list", "data": [model_card(name) for name in surface.names]})
 
     @routes.get("/v1/models/{name:path}")
     async def model(name: str) -> Response:
-        if name != surface.model:
-            raise ModelNotFound(f"Model {name!r} is not served here.", hint=f"The model is {surface.model!r}.")
-        return JsonResponse(model_card())
+        if name not in surface.names:
+            surface.check_model(name)
+        return JsonResponse(model_card(name))
 
     @routes.get("/health")
     async def health() -> Response:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields, as_constraint
+from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
@@ -42,7 +43,7 @@ class SamplingObject(SamplingFields):
         return self.max_tokens if self.max_new_tokens is None else self.max_new_tokens
 
 
-class GenerateBody(SamplingObject):
+class GenerateBody(SamplingObject, SchedulingFields):
     """One of `text`, `input_ids`, `messages`; sampling fields beside them or in `sampling_params`."""
 
     text: Any = None  # str or list of str
@@ -53,7 +54,6 @@ class GenerateBody(SamplingObject):
     return_logprob: bool = False
     top_logprobs_num: int = Field(default=0, ge=0, le=MAX_TOP_LOGPROBS)
     logprob_start_len: int | None = Field(default=None, ge=-1)  # prompt logprobs from this position on; -1: none
-    namespace: str = ""
     rid: str | None = None
 
 
@@ -77,8 +77,8 @@ class AbortBody(Body):
     abort_all: bool = False
 
 
-class OpenBranchBody(Body):
-    namespace: str = ""
+class OpenBranchBody(SchedulingFields):
+    """Whose pages the branch shares, and how soon its verbs are wanted."""
 
 
 class PartsBody(Body):

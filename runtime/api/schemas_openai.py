@@ -9,6 +9,7 @@ from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
@@ -22,7 +23,7 @@ class StreamOptions(Body):
 
 
 class JsonSchemaFormat(Body):
-    """`strict` false: what can't be enforced is checked at the end instead of refused."""
+    """`strict` false: what can't be enforced is judged at the end (an error, if it isn't met) instead of refused."""
 
     name: str = ""
     description: str | None = None
@@ -34,11 +35,11 @@ class ResponseFormat(Body):
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: JsonSchemaFormat | None = None
 
-    def constraint(self, jump: Jump) -> Constraint | None:
+    def constraint(self, jump: Jump, *, complete: bool) -> Constraint | None:
         if self.type == "text":
             return None
         if self.type == "json_object":
-            return _schema({"type": "object"}, {}, jump)
+            return _schema({"type": "object"}, {}, jump, complete=complete)
         if self.json_schema is None:
             raise InvalidRequest(
                 "response_format has the type 'json_schema' and no json_schema.",
@@ -46,25 +47,28 @@ class ResponseFormat(Body):
                 param="response_format.json_schema",
             )
         options = {"best_effort": True} if self.json_schema.strict is False else {}
-        return _schema(self.json_schema.schema_, options, jump)
+        return _schema(self.json_schema.schema_, options, jump, complete=complete)
 
 
-def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump) -> Constraint:
+def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump, *, complete: bool) -> Constraint:
     text = orjson.dumps(schema).decode()
-    return Constraint(grammar=GrammarSource(kind="json_schema", text=text, options=options), jump=jump)
+    return Constraint(
+        grammar=GrammarSource(kind="json_schema", text=text, options=options), jump=jump, complete=complete
+    )
 
 
-class OpenAIFields(SamplingFields):
+class OpenAIFields(SamplingFields, SchedulingFields):
     model: str = ""
     n: int = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    namespace: str = ""  # requests of different namespaces never share cached pages
     response_format: ResponseFormat | None = None
 
     def grammar(self) -> Constraint | None:
         named = super().grammar()
-        wanted = self.response_format.constraint(self.jump) if self.response_format is not None else None
+        wanted = None
+        if self.response_format is not None:
+            wanted = self.response_format.constraint(self.jump, complete=self.complete)
         if named is not None and wanted is not None:
             raise InvalidRequest(
                 f"response_format and {named.grammar.kind} were given together; an output follows one grammar.",
@@ -75,7 +79,6 @@ class OpenAIFields(SamplingFields):
 
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {
-            "user",
             "metadata",
             "store",
             "service_tier",

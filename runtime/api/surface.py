@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
+from palmette.runtime.api.access import Caller
 from palmette.runtime.api.bodies import parse
 from palmette.runtime.api.openai_replies import now
+from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.api.schemas_openai import ChatMessage, TextPart
 from palmette.runtime.errors import InvalidRequest, ModelNotFound, Unsupported
 from palmette.runtime.frontend import Frontend, Generation, Message
@@ -24,19 +26,19 @@ SEED_BITS = 2**64 - 1
 @dataclass(frozen=True)
 class Surface:
     frontend: Frontend
+    names: tuple[str, ...]  # of the one model; answers bear the first
     started: int = field(default_factory=now)
 
     @property
     def model(self) -> str:
-        return self.frontend.model
+        return self.names[0]
 
     def check_model(self, name: str) -> None:
-        """A request may leave the model out, or name the one that is here."""
-        if name not in ("", "default", self.model):
+        """A request may leave the model out, or call it by any of its names. Raises ModelNotFound."""
+        if name not in ("", "default", *self.names):
+            served = ", ".join(map(repr, self.names))
             raise ModelNotFound(
-                f"Model {name!r} is not served here.",
-                hint=f"Use {self.model!r}, or leave it out.",
-                param="model",
+                f"Model {name!r} is not served here.", hint=f"Use {served}, or leave it out.", param="model"
             )
 
     def submit_all(
@@ -46,13 +48,15 @@ class Surface:
         *,
         request_id: str,
         count: int = 1,
-        namespace: str = "",
+        caller: Caller,
+        fields: SchedulingFields,
         prompt_logprobs_from: int | None = None,
     ) -> list[Generation]:
         """`count` generations of each prompt, prompt by prompt; all of them or, where one is refused, none.
 
         With a seed, output i of a prompt has seed + i, in 64 bits.
         """
+        namespace, scheduling = fields.cache_namespace(caller), fields.scheduling(caller)
         _check_outputs(len(prompts), count)
         single = count * len(prompts) == 1
         opened: list[Generation] = []
@@ -66,6 +70,7 @@ class Surface:
                         prompt,
                         own,
                         namespace=namespace,
+                        scheduling=scheduling,
                         request_id=request_id if single else f"{request_id}-{len(opened)}",
                         prompt_logprobs_from=prompt_logprobs_from,
                     )

@@ -128,7 +128,18 @@ def run(
 def serve(
     host: Annotated[str, typer.Option("--host", help="The address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on.")] = PORT,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="Clients must send this key.")] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option("--api-key", help="Clients must send it; repeat it for several, whose cached pages stay apart."),
+    ] = None,
+    admin_key: Annotated[
+        str | None, typer.Option("--admin-key", help="Needed to flush or look into the cache, or to abort everything.")
+    ] = None,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option("--served-model-name", help="What clients call the model; repeat it for several names."),
+    ] = None,
+    uds: Annotated[Path | None, typer.Option("--uds", help="Listen on this socket file instead of a port.")] = None,
     record: Annotated[
         Path | None,
         typer.Option("--record", help="Write what is asked to this new file, without text, for `palmette simulate`."),
@@ -138,6 +149,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP, as OpenAI's clients speak it and to programs elsewhere."""
     from palmette.runtime import launch
+    from palmette.runtime.api.access import Keys
 
     config = EngineConfig(**given)
     fetch_model(config.model)
@@ -145,10 +157,12 @@ def serve(
         config,
         host,
         port,
-        api_key=api_key,
+        keys=Keys(tuple(api_key or ()), admin_key),
+        names=tuple(served_model_name or ()),
+        uds=uds,
         record=record,
         on_progress=lambda text: typer.echo(text, err=True),
-        on_ready=lambda serving: _banner(serving, api_key),
+        on_ready=lambda serving: _banner(serving, keyed=bool(api_key)),
     )
     if code:
         raise typer.Exit(code)
@@ -261,11 +275,11 @@ def _params(
     ).check()
 
 
-def _banner(serving: Serving, api_key: str | None) -> None:
+def _banner(serving: Serving, *, keyed: bool) -> None:
     from rich.console import Console
 
     address, ready = serving.url, serving.engine
-    key = ' \\\n    -H "Authorization: Bearer $KEY"' if api_key else ""
+    key = ' \\\n    -H "Authorization: Bearer $KEY"' if keyed else ""
     console = Console(highlight=False, soft_wrap=True)
     console.print(
         f"\n  [bold]Palmette[/bold] serves [bold]{ready.model}[/bold] at [bold green]{address}[/bold green]\n"
@@ -276,11 +290,17 @@ def _banner(serving: Serving, api_key: str | None) -> None:
     console.print(f"; context {ready.context_length:,} tokens\n")
     console.print("  Try:\n")
     typer.echo(
-        f"  curl {address}/v1/chat/completions{key} \\\n"
+        f"  curl {_reached(address)}/v1/chat/completions{key} \\\n"
         '    -H "Content-Type: application/json" \\\n'
         '    -d \'{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 32}\'\n'
     )
     console.print("  Ctrl-C stops it once what runs has ended, within 30 s; a second one at once.\n")
+
+
+def _reached(address: str) -> str:
+    """What follows curl to reach a server."""
+    kind, _, path = address.partition(":")
+    return f"--unix-socket {path} http://localhost" if kind == "unix" else address
 
 
 def _last_line_of(error: Exception, file: Path) -> str:

@@ -16,6 +16,7 @@ from palmette.runtime.errors import Aborted, BranchLost, InvalidRequest, Palmett
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.state import BranchState, StateEditor
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part
+from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 
 MOST_FORKS = 1024
@@ -30,19 +31,39 @@ class BranchEngine(Protocol):
     async def append(self, state: BranchState, parts: Sequence[Part], *, encode: bool) -> tuple[BranchState, str]: ...
 
     def submit_packed(
-        self, prompt: bytes, params: SamplingParams, *, namespace: str = "", first_output_index: int = 0
+        self,
+        prompt: bytes,
+        params: SamplingParams,
+        *,
+        namespace: str = "",
+        first_output_index: int = 0,
+        scheduling: Scheduling = Scheduling(),
     ) -> Generation: ...
 
     async def score_packed(
-        self, prefix: bytes, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+        self,
+        prefix: bytes,
+        choices: Sequence[str],
+        *,
+        namespace: str = "",
+        unconditional: bool = False,
+        scheduling: Scheduling = Scheduling(),
     ) -> ChoiceScores: ...
 
 
 class Branch:
     """See lang/backends/base.py for the verbs. After `close` each of them raises BranchLost."""
 
-    def __init__(self, engine: BranchEngine, *, namespace: str = "", state: BranchState | None = None) -> None:
+    def __init__(
+        self,
+        engine: BranchEngine,
+        *,
+        namespace: str = "",
+        scheduling: Scheduling = Scheduling(),
+        state: BranchState | None = None,
+    ) -> None:
         self._engine = engine
+        self._scheduling = scheduling
         self._namespace = namespace
         self._state = BranchState() if state is None else state
         self._turn = asyncio.Lock()
@@ -76,7 +97,11 @@ class Branch:
             self._check_open()
             state, appended = await self._engine.append(self._state, parts, encode=True)
             generation = self._engine.submit_packed(
-                state.tokens, params, namespace=self._namespace, first_output_index=state.output_index
+                state.tokens,
+                params,
+                namespace=self._namespace,
+                first_output_index=state.output_index,
+                scheduling=self._scheduling,
             )
             self._running = generation
             failed = False
@@ -104,7 +129,13 @@ class Branch:
             self._check_open()
             state, appended = await self._engine.append(self._state, parts, encode=True)
             work = asyncio.ensure_future(
-                self._engine.score_packed(state.tokens, choices, namespace=self._namespace, unconditional=unconditional)
+                self._engine.score_packed(
+                    state.tokens,
+                    choices,
+                    namespace=self._namespace,
+                    unconditional=unconditional,
+                    scheduling=self._scheduling,
+                )
             )
             self._running = work
             try:
@@ -131,7 +162,10 @@ class Branch:
         async with self._turn:
             self._check_open()
             self._state, appended = await self._engine.append(self._state, parts, encode=True)
-            forks = [Branch(self._engine, namespace=self._namespace, state=self._state) for _ in range(count)]
+            forks = [
+                Branch(self._engine, namespace=self._namespace, scheduling=self._scheduling, state=self._state)
+                for _ in range(count)
+            ]
             return forks, appended
 
     async def truncate(self, position: int) -> None:

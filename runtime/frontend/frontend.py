@@ -22,7 +22,6 @@ from palmette.runtime.errors import (
     EngineDied,
     InvalidRequest,
     PalmetteError,
-    Unsupported,
     from_info,
 )
 from palmette.runtime.frontend.branch import Branch
@@ -46,7 +45,7 @@ from palmette.runtime.messages.replies import (
     TreeDump,
     Usage,
 )
-from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Score
+from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Scheduling, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.metrics import FrontMetrics
@@ -234,10 +233,10 @@ class Frontend:
     # --- generation ---
 
     async def generate(
-        self, prompt: Prompt, params: SamplingParams, *, namespace: str = "", priority: int = 0
+        self, prompt: Prompt, params: SamplingParams, *, namespace: str = "", scheduling: Scheduling = Scheduling()
     ) -> AsyncIterator[Chunk]:
         """Encode `prompt` and yield the chunks of its continuation. Closing the iterator aborts."""
-        generation = self.submit(await self.tokens_of(prompt), params, namespace=namespace, priority=priority)
+        generation = self.submit(await self.tokens_of(prompt), params, namespace=namespace, scheduling=scheduling)
         try:
             async for chunk in generation:
                 yield chunk
@@ -252,7 +251,7 @@ class Frontend:
         namespace: str = "",
         request_id: str | None = None,
         prompt_logprobs_from: int | None = None,
-        priority: int = 0,
+        scheduling: Scheduling = Scheduling(),
     ) -> Generation:
         """Check and send at once; the caller must read the generation to its end or close it.
 
@@ -265,7 +264,7 @@ class Frontend:
             namespace=namespace,
             request_id=request_id,
             prompt_logprobs_from=prompt_logprobs_from,
-            priority=priority,
+            scheduling=scheduling,
         )
 
     def submit_packed(
@@ -277,7 +276,7 @@ class Frontend:
         first_output_index: int = 0,
         request_id: str | None = None,
         prompt_logprobs_from: int | None = None,
-        priority: int = 0,
+        scheduling: Scheduling = Scheduling(),
     ) -> Generation:
         """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token."""
         params.check(self.vocabulary.size)
@@ -289,19 +288,13 @@ class Frontend:
             namespace=namespace,
             first_output_index=first_output_index,
             prompt_logprobs_from=prompt_logprobs_from,
-            priority=priority,
+            **msgspec.structs.asdict(scheduling),
         )
-        output = OutputText(self.vocabulary, stops=params.stop, hold_all=bool(params.stop_regex))
+        output = OutputText(self.vocabulary, stops=params.stop)
         return Generation(self._calls.open(request), output, logprobs=params.logprobs)
 
     def _completed(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with a number of tokens that fits behind the prompt, and a seed."""
-        if params.stop_regex:
-            raise Unsupported(
-                f"stop_regex={params.stop_regex!r} is not supported yet.",
-                hint="Use stop.",
-                param="stop_regex",
-            )
         context = self.context_length
         limit = params.max_tokens
         if limit is None:
@@ -327,14 +320,28 @@ class Frontend:
     # --- scores ---
 
     async def score(
-        self, prompt: Prompt, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+        self,
+        prompt: Prompt,
+        choices: Sequence[str],
+        *,
+        namespace: str = "",
+        unconditional: bool = False,
+        scheduling: Scheduling = Scheduling(),
     ) -> ChoiceScores:
         """Log-probabilities of each choice, encoded as a run of its own, behind `prompt`."""
         tokens = await self.tokens_of(prompt)
-        return await self.score_packed(pack(tokens), choices, namespace=namespace, unconditional=unconditional)
+        return await self.score_packed(
+            pack(tokens), choices, namespace=namespace, unconditional=unconditional, scheduling=scheduling
+        )
 
     async def score_packed(
-        self, prefix: bytes, choices: Sequence[str], *, namespace: str = "", unconditional: bool = False
+        self,
+        prefix: bytes,
+        choices: Sequence[str],
+        *,
+        namespace: str = "",
+        unconditional: bool = False,
+        scheduling: Scheduling = Scheduling(),
     ) -> ChoiceScores:
         """`score` behind packed ids. `unconditional`: each choice also behind the start token alone."""
         if not 1 <= len(choices) <= MOST_CHOICES:
@@ -348,10 +355,11 @@ class Frontend:
         for choice, tokens in zip(choices, encoded, strict=True):
             self._check_choice(choice, tokens, count(prefix))
         continuations = tuple(pack(tokens) for tokens in encoded)
-        conditional = self._ask_score(prefix, continuations, namespace)
+        conditional = self._ask_score(prefix, continuations, namespace, scheduling)
         if unconditional:
             start = pack([self.editor.start_token])
-            scored, free = await asyncio.gather(conditional, self._ask_score(start, continuations, namespace))
+            alone = self._ask_score(start, continuations, namespace, scheduling)
+            scored, free = await asyncio.gather(conditional, alone)
         else:
             scored, free = await conditional, None
         return ChoiceScores(
@@ -362,8 +370,19 @@ class Frontend:
             usage=scored.usage if free is None else _summed(scored.usage, free.usage),
         )
 
-    async def _ask_score(self, prefix: bytes, continuations: tuple[bytes, ...], namespace: str) -> Scored:
-        request = Score(id=uuid.uuid4().hex, prefix=prefix, continuations=continuations, namespace=namespace)
+    async def _ask_score(
+        self, prefix: bytes, continuations: tuple[bytes, ...], namespace: str, scheduling: Scheduling
+    ) -> Scored:
+        request = Score(
+            id=uuid.uuid4().hex,
+            prefix=prefix,
+            continuations=continuations,
+            namespace=namespace,
+            priority=scheduling.priority,
+            tenant=scheduling.tenant,
+            ttft_target=scheduling.ttft_target,
+            deadline=scheduling.deadline,
+        )
         return await self._calls.ask(request, Scored)
 
     def _check_choice(self, choice: str, tokens: Sequence[int], prefix: int) -> None:
@@ -379,9 +398,9 @@ class Frontend:
 
     # --- branches ---
 
-    async def open_branch(self, namespace: str = "") -> Branch:
-        """A new branch; see lang/backends/base.py for its verbs."""
-        return Branch(self, namespace=namespace)
+    async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch:
+        """A new branch; see lang/backends/base.py for its verbs. `scheduling`: of each of them."""
+        return Branch(self, namespace=namespace, scheduling=scheduling)
 
     async def append(self, state: BranchState, parts: Sequence[Part], *, encode: bool) -> tuple[BranchState, str]:
         """A branch's state with `parts` behind it (see StateEditor); `encode`: with nothing left pending."""

@@ -14,18 +14,19 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
 
+from palmette.runtime.api.access import Keys
 from palmette.runtime.api.app import create_app
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
-from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.engine_process import EngineProcess, Progress
+from palmette.runtime.launch.listening import listen, listen_at, url_of
 from palmette.runtime.link import ZmqLink
 from palmette.runtime.messages.replies import EngineReady
 from palmette.runtime.recording import Recorder, RecordingLink
@@ -53,8 +54,9 @@ def serve(
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
     *,
-    api_key: str | None = None,
-    model_name: str | None = None,
+    keys: Keys = Keys(),
+    names: Sequence[str] = (),
+    uds: Path | None = None,
     drain_seconds: float = DRAIN_SECONDS,
     record: Path | None = None,
     on_progress: Progress | None = None,
@@ -62,40 +64,21 @@ def serve(
 ) -> int:
     """Serve until a signal; in the main thread. Returns the exit status: 0, or 1 where the engine could not be kept up.
 
-    `port` 0 takes a free one (see Serving.url); `record`: a new file for what was asked (runtime/recording.py). Raises
+    `port` 0 takes a free one (see Serving.url); `uds`: listen on this socket file instead; `names`: what the model is
+    called, by its own name otherwise; `record`: a new file for what was asked (runtime/recording.py). Raises
     InvalidRequest where the address or the file can't be had, and the engine's own error where it can't start (model
     not found, pool too small …).
     """
     progress = on_progress or (lambda text: None)
-    listener = listen(host, port)
+    listener = listen(host, port) if uds is None else listen_at(uds)
     try:
         with private_folder() as folder:
-            server = _Server(config, folder, progress, model_name=model_name, record=record)
-            return asyncio.run(server.run(listener, api_key, drain_seconds, on_ready or (lambda serving: None)))
+            server = _Server(config, folder, progress, names=names, record=record)
+            return asyncio.run(server.run(listener, keys, drain_seconds, on_ready or (lambda serving: None)))
     finally:
         listener.close()
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises InvalidRequest naming the address where it is taken or isn't ours."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise InvalidRequest(f"Host {host!r} can't be used: {error}.", param="host") from error
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        reason = error.strerror or str(error)
-        raise InvalidRequest(
-            f"Can't listen on {host}:{port}: {reason}.",
-            hint="Stop what uses it, or give another with --port (0 takes a free one).",
-            param="port",
-        ) from error
-    return listener
+        if uds is not None:
+            uds.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -120,7 +103,7 @@ class _Server:
     """The front process's run: engine up, HTTP up, signals, HTTP down, engine down."""
 
     def __init__(
-        self, config: EngineConfig, folder: str, progress: Progress, *, model_name: str | None, record: Path | None
+        self, config: EngineConfig, folder: str, progress: Progress, *, names: Sequence[str], record: Path | None
     ) -> None:
         files = resolve(config.model)
         tokenizer = load_tokenizer(files, chat_template=config.chat_template)
@@ -130,20 +113,21 @@ class _Server:
             self._link if record is None else RecordingLink(self._link, Recorder(record)),
             tokenizer,
             template,
-            model=model_name or config.model,
+            model=names[0] if names else config.model,
             context_length=config.context_length or sys.maxsize,
         )
         self._engine = EngineProcess(config, self._link, self._frontend, progress)
+        self._names = names
         self._stop_asked = 0
 
     async def run(
         self,
         listener: socket.socket,
-        api_key: str | None,
+        keys: Keys,
         drain_seconds: float,
         on_ready: Callable[[Serving], None],
     ) -> int:
-        app = create_app(self._frontend, api_key=api_key)
+        app = create_app(self._frontend, keys=keys, names=self._names)
         web = _Web(
             uvicorn.Config(
                 app,
@@ -164,7 +148,7 @@ class _Server:
                     return 0
                 ready = await starting
                 watching = asyncio.ensure_future(self._engine.keep_up(lambda: self._end(web)))
-                on_ready(Serving(_url(listener), ready))
+                on_ready(Serving(url_of(listener), ready))
                 await web.serve(sockets=[listener])
                 watching.cancel()
                 return 1 if self._engine.given_up else 0
@@ -195,9 +179,3 @@ class _Server:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{port}"

@@ -12,6 +12,16 @@ from palmette.runtime.messages.sampling import SamplingParams
 RequestId = NewType("RequestId", str)
 
 
+class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
+    """How soon a request is wanted, and on whose account. Seconds are from its arrival."""
+
+    priority: int = 0
+    tenant: str = ""  # who shares fairly: an API key, else a user
+    ttft_target: float | None = None  # to the first output token, or to the score
+    tpot_target: float | None = None  # an output token after the first, on average
+    deadline: float | None = None  # to the last output token
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Continue `prompt`. Answered by any number of Generated, the last with `finish`, or by one Failed."""
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -18,12 +18,14 @@ import psutil
 import pytest
 
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.launch.server import listen, private_folder
+from palmette.runtime.launch.listening import listen, listen_at
+from palmette.runtime.launch.server import private_folder
 
 pytestmark = pytest.mark.server
 
 PROGRAM = """
 import json, sys
+from pathlib import Path
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import PalmetteError
 from palmette.runtime.launch import serve
@@ -34,7 +36,11 @@ def ready(serving):
 options = json.loads(sys.argv[1])
 try:
     config = EngineConfig(**options["config"])
-    sys.exit(serve(config, port=options["port"], drain_seconds=options["drain"], on_ready=ready))
+    uds = Path(options["uds"]) if options["uds"] else None
+    names = options["names"]
+    sys.exit(serve(
+        config, port=options["port"], drain_seconds=options["drain"], on_ready=ready, uds=uds, names=names
+    ))
 except PalmetteError as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
     sys.exit(3)
@@ -44,9 +50,19 @@ except PalmetteError as error:
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, root: Path, temporary: Path, *, port: int = 0, drain: float = 5, **config: object) -> None:
+    def __init__(
+        self,
+        root: Path,
+        temporary: Path,
+        *,
+        port: int = 0,
+        drain: float = 5,
+        uds: Path | None = None,
+        names: Sequence[str] = (),
+        **config: object,
+    ) -> None:
         given = {"model": "tiny", "threads": 1, "kv_tokens": 4096, **config}
-        options = {"config": given, "port": port, "drain": drain}
+        options = {"config": given, "port": port, "drain": drain, "uds": str(uds or ""), "names": list(names)}
         environment = {**os.environ, "PYTHONPATH": str(root / ".src"), "TMPDIR": str(temporary)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(options)],
@@ -210,3 +226,34 @@ def test_the_folder_is_private_and_short(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(folder) < 80
         assert os.stat(folder).st_mode & 0o777 == 0o700
     assert not os.path.exists(folder)
+
+
+def test_a_socket_file_and_several_names(start: Callable[..., Server], tmp_path: Path) -> None:
+    path = tmp_path / "palmette.sock"
+    server = start(uds=path, names=["small", "gpt-4o-mini"])
+    assert server.url == f"unix:{path}"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://localhost", timeout=20) as http:
+        assert [card["id"] for card in http.get("/v1/models").json()["data"]] == ["small", "gpt-4o-mini"]
+        body = {"model": "gpt-4o-mini", "prompt": "x", "max_tokens": 1}
+        assert http.post("/v1/completions", json=body).json()["model"] == "small"
+        unknown = http.post("/v1/completions", json={**body, "model": "tiny"})
+        assert unknown.status_code == 404
+        assert "'small', 'gpt-4o-mini'" in unknown.text
+        assert http.post("/flush_cache", json={}).status_code == 200  # who may open the file is an administrator
+        with pytest.raises(InvalidRequest, match="listens on"):
+            listen_at(path)
+    assert server.stop() == 0
+    assert not path.exists()
+
+
+def test_a_socket_file_that_a_dead_server_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "old.sock"
+    listen_at(path).close()
+    listen_at(path).close()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InvalidRequest, match="no socket"):
+        listen_at(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    with pytest.raises(InvalidRequest, match="Can't listen"):
+        listen_at(tmp_path / "no such folder" / "x")

@@ -5,33 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from frontends import make_scripted_frontend, tiny_frontend
 from live_server import LiveServer
-from scripted_link import ScriptedLink
 
-from palmette.runtime.checkpoint.resolve import resolve
-from palmette.runtime.config import EngineConfig
-from palmette.runtime.engine import build_core
 from palmette.runtime.frontend import Frontend
-from palmette.runtime.link import LocalLink
-from palmette.runtime.text.load import load_tokenizer
-from palmette.runtime.text.turns import TurnRenderer
-
-SAID = "the tokens of a naïve model — 😀 self"
-
-
-def make_scripted_frontend(text: str = SAID) -> Frontend:
-    tokenizer = load_tokenizer(resolve("tiny"))
-    link = ScriptedLink(tokenizer.vocabulary, lambda _: tokenizer.encode(text, special=False))
-    frontend = Frontend(link, tokenizer, TurnRenderer.of(tokenizer), model="tiny", context_length=256)
-    frontend.scripted = link  # type: ignore[attr-defined]  # for the tests to hold it
-    return frontend
-
-
-def tiny_frontend() -> Frontend:
-    tokenizer = load_tokenizer(resolve("tiny"))
-    core = build_core(EngineConfig(model="tiny", threads=1, kv_tokens=4096, check_invariants=True))
-    template = TurnRenderer.of(tokenizer)
-    return Frontend(LocalLink(core), tokenizer, template, model="tiny", context_length=2048)
 
 
 @pytest.fixture(scope="package")

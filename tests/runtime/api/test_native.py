@@ -10,6 +10,7 @@ import httpx
 import pytest
 from live_server import LiveServer
 
+from palmette.runtime.api.access import Keys
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.messages.replies import Counters
 
@@ -61,7 +62,9 @@ def test_generate_many(http: httpx.Client) -> None:
         ({"text": "a", "input_ids": [1]}, "Give one of 'text'"),
         ({"text": "a", "temperature": 0.5, "sampling_params": {}}, "beside 'sampling_params'"),
         ({"text": "a", "sampling_params": {"max_tokens": 3, "max_new_tokens": 4}}, "differ"),
-        ({"text": "a", "sampling_params": {"regex": "a"}}, "'sampling_params.regex' is not a field"),
+        ({"text": "a", "sampling_params": {"regexp": "a"}}, "'sampling_params.regexp' is not a field"),
+        ({"text": "a", "regex": "a", "choices": ["b"]}, "regex and choices were given together"),
+        ({"text": "a", "constraint": {"grammar": 3}}, "The constraint has a wrong form"),
         ({"input_ids": [600]}, "600 is not a token id"),
         ({"text": "a", "temperature": "hot"}, "temperature"),
         ({"text": "a", "stream": 1}, "stream"),
@@ -171,7 +174,7 @@ def test_no_traceback_leaves_the_server(
 
 
 def test_the_key_opens_everything_but_the_probes(scripted_frontend: Callable[[], Frontend]) -> None:
-    with LiveServer(scripted_frontend, api_key="s3cret") as live, httpx.Client(base_url=live.url) as http:
+    with LiveServer(scripted_frontend, keys=Keys(("s3cret",))) as live, httpx.Client(base_url=live.url) as http:
         assert http.get("/health").status_code in (200, 503)
         assert http.get("/v1/models").status_code == 401
         assert http.get("/v1/models", headers={"authorization": "Bearer s3cre"}).status_code == 401

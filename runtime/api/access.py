@@ -1,0 +1,117 @@
+"""Who may ask, and as whom: API keys, the admin key, and what a key decides when a request says nothing else.
+
+A middleware writes the Caller into the request's scope; routes read it. Knows nothing of what is asked.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from dataclasses import dataclass
+from hashlib import sha256
+
+from fastapi import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.errors import Forbidden
+from palmette.runtime.messages.namespaces import namespace
+
+OPEN_PATHS = ("/health", "/ready")  # probes carry no key
+SCOPE_KEY = "palmette.caller"
+UNIX_SOCKET = None  # a client without an address came through a socket file, which has its own permissions
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What callers must bear: one of `api`, where there are any; `admin` for what concerns everybody."""
+
+    api: tuple[str, ...] = ()
+    admin: str | None = None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """`tenant`: the digest of the key; empty where there are no keys. `salted`: several tenants share this server, so
+    each has cached pages of its own."""
+
+    tenant: str = ""
+    salted: bool = False
+    admin: bool = True
+
+    def namespace(self, wanted: str = "") -> str:
+        """The namespace of what this caller calls `wanted`."""
+        return namespace(f"{self.tenant}/{wanted}" if self.salted else wanted)
+
+    def check_admin(self, verb: str) -> None:
+        """Raises Forbidden unless this caller may do what concerns everybody."""
+        if not self.admin:
+            raise Forbidden(
+                f"{verb} is for administrators.",
+                hint="Send the key given by --admin-key; without one, ask from the machine itself.",
+            )
+
+
+def caller_of(request: Request) -> Caller:
+    caller = request.scope.get(SCOPE_KEY)
+    return caller if isinstance(caller, Caller) else Caller()
+
+
+class Access:
+    """Lets through what bears one of the keys (Authorization: Bearer …, or x-api-key), compared in constant time.
+
+    Without any key everybody is let through. Administrators bear the admin key; where there is none they are whoever
+    holds the only key, and whoever asks from this machine.
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        self._app = app
+        self._keys = [key.encode() for key in keys.api]
+        self._admin_key = keys.admin.encode() if keys.admin is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            caller = self._caller(scope)
+            if caller is None and scope["path"] not in OPEN_PATHS:
+                body = {
+                    "message": "The API key is missing or wrong.",
+                    "type": "authentication_error",
+                    "param": None,
+                    "code": "invalid_api_key",
+                }
+                await JsonResponse({"error": body}, status_code=401)(scope, receive, send)
+                return
+            scope[SCOPE_KEY] = caller or Caller(admin=False)
+        await self._app(scope, receive, send)
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        given = _key_of(scope)
+        salted = len(self._keys) > 1
+        if self._admin_key is not None and hmac.compare_digest(given, self._admin_key):
+            return Caller(tenant="admin", salted=salted, admin=True)
+        near = self._admin_key is None and _is_near(scope)
+        if not self._keys:
+            return Caller(admin=near)
+        # Every key is compared, so that the time says nothing about which was nearly right.
+        matches = [hmac.compare_digest(given, key) for key in self._keys]
+        if not any(matches):
+            return None
+        alone = self._admin_key is None and len(self._keys) == 1
+        return Caller(tenant=sha256(given).hexdigest()[:16], salted=salted, admin=near or alone)
+
+
+def _key_of(scope: Scope) -> bytes:
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    kind, _, key = headers.get(b"authorization", b"").partition(b" ")
+    return key.strip() if kind.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+
+
+def _is_near(scope: Scope) -> bool:
+    """The client is on this machine."""
+    client = scope.get("client")
+    if client is UNIX_SOCKET:
+        return True
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
