@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz-schemas bench clean
+.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz bench clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,8 @@ soak: $(READY)  ## ten million random operations on the radix cache (about 5 min
 schema-suite: $(READY)  ## the JSON-Schema-Test-Suite against our JSON schemas; ARGS="--draft draft7 --log"
 	PYTHONPATH=.src $(BIN)/python -m benchmarks.schema_suite $(ARGS)
 
-fuzz-schemas: $(READY)  ## broken and mixed schemas and grammars: an error or a grammar, never a crash; ARGS="--seconds 600"
+fuzz: $(READY)  ## random patterns, schemas and grammars: an error or a grammar, never a crash; ARGS="--seconds 600 --seed 2"
+	PYTHONPATH=.src $(BIN)/python -m tests.fuzz_regex $(ARGS)
 	PYTHONPATH=.src $(BIN)/python -m tests.fuzz_schemas $(ARGS)
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers

@@ -6,9 +6,12 @@ The only place that turns times into figures. Called by run.py and tests.
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import time
 from dataclasses import dataclass
+
+from jsonschema import validators
 
 from benchmarks.drivers.protocol import Completion, Driver
 from benchmarks.reuse import Reuse, reuse
@@ -30,6 +33,7 @@ class Outcome:
     output_rate: float  # output tokens a second of the whole run
     reuse: Reuse
     exact_ids: bool  # False: the server gave text only; later prompts hold its re-encoded text
+    valid: int | None = None  # outputs that are instances of their call's schema; None: no call has one
 
 
 async def run_workload(workload: Workload, driver: Driver) -> Outcome:
@@ -37,7 +41,7 @@ async def run_workload(workload: Workload, driver: Driver) -> Outcome:
     await driver.reset()
     primed: list[Completion] = []
     for call in workload.prime:
-        primed.append(await driver.complete(_prompt(call, []), call.max_tokens))
+        primed.append(await driver.complete(_prompt(call, []), call.max_tokens, call.schema))
     started = time.perf_counter()
     completions = await _run_calls(workload, driver)
     return summarise(workload, completions, primed, time.perf_counter() - started)
@@ -51,7 +55,7 @@ async def _run_calls(workload: Workload, driver: Driver) -> list[Completion]:
         for need in call.needs:
             await tasks[need]
         async with places:
-            return await driver.complete(_prompt(call, tasks), call.max_tokens)
+            return await driver.complete(_prompt(call, tasks), call.max_tokens, call.schema)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -85,7 +89,25 @@ def summarise(workload: Workload, completions: list[Completion], primed: list[Co
         output_rate=output_tokens / seconds,
         reuse=reuse(completions, primed),
         exact_ids=all(completion.exact_ids for completion in completions),
+        valid=_valid(workload, completions),
     )
+
+
+def _valid(workload: Workload, completions: list[Completion]) -> int | None:
+    judged = [
+        is_instance(call.schema, completion.text)
+        for call, completion in zip(workload.calls, completions, strict=True)
+        if call.schema is not None
+    ]
+    return sum(judged) if judged else None
+
+
+def is_instance(schema: str, text: str) -> bool:
+    """Whether `text` is a JSON instance of `schema`, by a judge that no system uses."""
+    try:
+        return bool(validators.validator_for(loaded := json.loads(schema))(loaded).is_valid(json.loads(text)))
+    except ValueError:
+        return False
 
 
 def _headline(headline: Headline, completions: list[Completion], seconds: float) -> float:

@@ -115,7 +115,7 @@ def _costs(workloads: Sequence[Workload], shape: ModelShape, measurements: Seque
     return {
         workload.name: costs(workload, shape, done[workload.name].reuse)
         for workload in workloads
-        if workload.name in done
+        if workload.name in done and not any(call.schema for call in workload.calls)  # those end when they like
     }
 
 

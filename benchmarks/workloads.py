@@ -2,14 +2,16 @@
 
 A workload is a closed-loop program: a call starts when the calls it needs have answered and a place is free.
 Prompts are token ids, so that lengths are exact on every system; every call runs greedily to `max_tokens` (no
-stop at EOS). Knows nothing of servers or clocks. Built by run.py, executed by loop.py.
+stop at EOS), or with a schema to the end of its JSON value. Knows nothing of servers or clocks. Built by
+run.py, executed by loop.py.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from benchmarks.text import Corpus, Encode, TokenSource
@@ -29,11 +31,15 @@ Part = tuple[int, ...] | Reply
 
 @dataclass(frozen=True)
 class Call:
-    """One completion. `after`: calls that must have answered, besides those whose replies are in `parts`."""
+    """One completion. `after`: calls that must have answered, besides those whose replies are in `parts`.
+
+    `schema`: a JSON schema that the output is constrained to, which then ends where it is complete.
+    """
 
     parts: tuple[Part, ...]
     max_tokens: int
     after: tuple[int, ...] = ()
+    schema: str | None = None
 
     @property
     def needs(self) -> tuple[int, ...]:
@@ -194,6 +200,29 @@ def objects(make: Maker) -> Workload:
     return Workload("objects", "16 six-field JSON objects", "seconds", tuple(calls), len(calls))
 
 
+JSON_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "minLength": 1, "maxLength": 60},
+        "topic": {"enum": ["number", "place", "person", "work", "other"]},
+        "people": {"type": "array", "items": {"type": "string", "maxLength": 24}, "maxItems": 3},
+        "year": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 2100}, {"type": "null"}]},
+        "summary": {"type": "string", "minLength": 1, "maxLength": 160},
+        "certain": {"type": "boolean"},
+    },
+    "required": ["title", "topic", "people", "year", "summary", "certain"],
+    "additionalProperties": False,
+}
+
+
+def constrained_objects(make: Maker) -> Workload:
+    """The objects again, each system holding its output to their schema. They end where they are complete."""
+    schema = json.dumps(JSON_SCHEMA)
+    unconstrained = objects(make)
+    calls = [replace(call, max_tokens=256, schema=schema) for call in unconstrained.calls]
+    return Workload("json", "16 six-field JSON objects, by schema", "seconds", tuple(calls), len(calls))
+
+
 def cached_prefix(make: Maker) -> Workload:
     """First tokens behind a prefix that the system has seen: a call primes it, eight are measured in turn."""
     prefix = make.fresh(make.problems, 1000)
@@ -217,6 +246,7 @@ BUILDERS: dict[str, Callable[[Maker], Workload]] = {
     "chats": chats,
     "trees": trees,
     "objects": objects,
+    "json": constrained_objects,
     "cached-prefix": cached_prefix,
 }
 

@@ -75,6 +75,8 @@ greedy_token_selection = ChoicesMethod("greedy_token_selection", _greedy_token_s
 unconditional_likelihood_normalized = ChoicesMethod(
     "unconditional_likelihood_normalized", _unconditional_likelihood_normalized, unconditional=True
 )
+SAMPLE = "sample"
+"""Of gen: not a score of the choices, but one of them drawn token by token."""
 METHODS = {
     method.name: method
     for method in (token_length_normalized, greedy_token_selection, unconditional_likelihood_normalized)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from palmette.lang.choices import ChoicesMethod, choices_method
+from palmette.lang.choices import SAMPLE, ChoicesMethod, choices_method
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
 from palmette.lang.sampling import options
 from palmette.runtime.errors import InvalidRequest
@@ -42,18 +42,22 @@ def gen(
     seed: int | None = None,
     ebnf: str | None = None,
     jump: Jump | None = None,
+    complete: bool | None = None,
 ) -> Expr:
     """Text that the model writes; `s[name]` reads it.
 
     Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says.
-    With `choices` it is `select`. With `regex`, `json_schema` or `ebnf` the text as a whole matches, and `jump` says
-    what is taken without asking the model (runtime/messages/grammar.py). Raises InvalidRequest for a value outside its
-    limits, Unsupported for an option that is not built.
+    With `choices` it is `select`, or with choices_method="sample" one of them, drawn token by token with the sampling
+    options. With `regex`, `json_schema` or `ebnf` the text as a whole matches; `jump` says what is taken without asking
+    the model, `complete` that the text ends within max_tokens (runtime/messages/grammar.py). Raises InvalidRequest for a
+    value outside its limits, Unsupported for an option that is not built.
     """
     given = dict(locals())
     for own in ("name", "choices", "choices_method"):
         del given[own]
     _check_name(name)
+    if choices_method == SAMPLE:
+        return GenNode(name, options({**given, "choices": _checked_choices(choices)}))
     if choices is not None:
         set_ = {option for option, value in given.items() if value is not None and option != "temperature"}
         if set_ - {"max_tokens"}:
@@ -77,14 +81,19 @@ def select(
     Deterministic: nothing is sampled, so `temperature` (part of the interface) changes nothing.
     """
     _check_name(name)
+    checked = _checked_choices(choices)
+    if not isinstance(temperature, int | float):
+        raise InvalidRequest(f"temperature={temperature!r} is not a number.", param="temperature")
+    return SelectNode(name, checked, _choices_method(choices_method))
+
+
+def _checked_choices(choices: object) -> tuple[str, ...]:
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
         raise InvalidRequest(f"choices={choices!r} is not a list of at least one string.", param="choices")
     for choice in choices:
         if not isinstance(choice, str) or not choice:
             raise InvalidRequest(f"choices has {choice!r}, which is not a non-empty string.", param="choices")
-    if not isinstance(temperature, int | float):
-        raise InvalidRequest(f"temperature={temperature!r} is not a number.", param="temperature")
-    return SelectNode(name, tuple(choices), _choices_method(choices_method))
+    return tuple(choices)
 
 
 _choices_method = choices_method  # the parameter of that name hides the function

@@ -28,8 +28,8 @@ _NOT_BUILT = {
     "logprob_start_len": "use return_logprob for output tokens, or select(...) to score a given text",
     "return_text_in_logprobs": "token texts are reported for choices; for gen, the variable holds the text",
 }
-_GRAMMARS = ("regex", "json_schema", "ebnf", "jump")
-SAMPLING_NAMES = frozenset(_FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | set(_GRAMMARS) | {"n"})
+_GRAMMARS = ("regex", "json_schema", "ebnf", "choices", "jump", "complete")
+SAMPLING_NAMES = frozenset(_FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | (set(_GRAMMARS) - {"choices"}) | {"n"})
 """Every sampling option that `run`, `run_batch` and `gen` know by name."""
 
 

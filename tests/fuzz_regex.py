@@ -21,6 +21,7 @@ import numpy as np
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.compile import ByteSpace, Compiler, Grammar, GrammarSource
 from palmette.runtime.grammar.protocol import Limits, mask_words
+from palmette.runtime.grammar.stop_pattern import StopPattern, StopWatch
 
 LIMIT = 5.0  # seconds for one pattern; the limits given are 2
 PARTS = [
@@ -52,6 +53,12 @@ def check(grammar: Grammar, text: str, chance: random.Random) -> None:
         if token == ByteSpace.END:
             break
         data += bytes([token])
+        if chance.random() < 0.05:
+            ending = matcher.copy()
+            way = ending.closing()
+            assert way is not None, "no way to an end"
+            assert all(map(ending.accept, way)), "the way to an end is refused"
+            assert ending.may_end, "the way to an end doesn't end"
     else:
         return
     output = data.decode()
@@ -63,6 +70,21 @@ def check(grammar: Grammar, text: str, chance: random.Random) -> None:
         assert re.search(r"\\p|\\z|\(\?<", text), f"re refuses it; output {output!r}"
         return
     assert judge.fullmatch(output), output
+
+
+def check_stop(text: str, chance: random.Random) -> None:
+    """As a stop_regex it is an error, or finds what `re` finds first."""
+    try:
+        watch = StopWatch(StopPattern(text, Limits(seconds=2.0)))
+        judge = re.compile(text)
+    except (GrammarError, re.error):
+        return
+    output = "".join(chance.choices("ab1 é-.c", k=20))
+    found = watch.feed(bytearray(output.encode()), 0)
+    first = next((end for end in range(21) if any(judge.fullmatch(output, at, end) for at in range(end))), None)
+    assert (found is None) == (first is None), output
+    if found is not None and first is not None:
+        assert found[1] == len(output[:first].encode()), output
 
 
 def main() -> int:
@@ -87,6 +109,8 @@ def main() -> int:
             if grammar is not None:
                 taken += 1
                 check(grammar, text, chance)
+            if chance.random() < 0.1:
+                check_stop(text, chance)
         except Exception as error:
             print(f"{text!r}: {type(error).__name__}: {error}")
             return 1

@@ -21,11 +21,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent / "runtime" / "grammar"))
 
 from real_schemas import REAL
-from schema_cases import SPACE, generate
+from schema_cases import SPACE, allowed, generate
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.dialects import build_lark, build_rules
-from palmette.runtime.grammar.protocol import GrammarSource, Limits
+from palmette.runtime.grammar.protocol import GrammarSource, Limits, Matcher
 from palmette.runtime.grammar.schema.compile import build
 from palmette.runtime.grammar.schema.keyword_forms import FORMS
 
@@ -68,6 +68,23 @@ def broken(text: str, chance: random.Random) -> str:
     return "".join(characters)
 
 
+def close(matcher: Matcher, chance: random.Random) -> str | None:
+    """A text that was begun at random and then closed; None where no way to an end was found."""
+    begun: list[int] = []
+    for _ in range(chance.randint(0, 12)):
+        tokens = [token for token in allowed(matcher) if SPACE.vocabulary.pieces[token]]
+        if not tokens:
+            break
+        begun.append(chance.choice(tokens))
+        assert matcher.accept(begun[-1])
+    way = matcher.closing()
+    if way is None:
+        return None
+    assert all(map(matcher.accept, way)), "the way to an end is refused"
+    assert matcher.may_end, "the way to an end doesn't end"
+    return b"".join(SPACE.vocabulary.pieces[token] for token in (*begun, *way)).decode()
+
+
 def one(kind: str, chance: random.Random) -> bool:
     """Whether a source of this kind compiled."""
     limits = Limits(seconds=SECONDS)
@@ -77,6 +94,8 @@ def one(kind: str, chance: random.Random) -> bool:
             grammar = build(GrammarSource(kind="json_schema", text=text), SPACE, limits)
             made = generate(grammar.matcher(), chance, 60)
             assert made is None or grammar.validate(json.loads(made)) is None, (text, made)
+            closed = close(grammar.matcher(), chance)
+            assert closed is None or grammar.validate(json.loads(closed)) is None, (text, closed)
         else:
             text = broken(chance.choice(GRAMMARS), chance)
             compile_one = build_rules if kind == "ebnf" else build_lark

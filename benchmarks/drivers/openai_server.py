@@ -32,7 +32,7 @@ class Dialect(Protocol):
     @property
     def path(self) -> str: ...
 
-    def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]: ...
+    def body(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> dict[str, Any]: ...
 
     def read(self, event: dict[str, Any]) -> Event: ...
 
@@ -44,13 +44,14 @@ class OpenAICompletions:
     model: str
     path: str = "/v1/completions"
 
-    def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]:
+    def body(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> dict[str, Any]:
         return {
             "model": self.model,
             "prompt": list(prompt),
             "max_tokens": max_tokens,
             "temperature": 0,
-            "ignore_eos": True,
+            "ignore_eos": schema is None,
+            **({} if schema is None else {"response_format": _response_format(schema)}),
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_token_ids": True,
@@ -75,12 +76,13 @@ class LlamaCpp:
 
     path: str = "/completion"
 
-    def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]:
+    def body(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> dict[str, Any]:
         return {
             "prompt": list(prompt),
             "n_predict": max_tokens,
             "temperature": 0,
-            "ignore_eos": True,
+            "ignore_eos": schema is None,
+            **({} if schema is None else {"json_schema": json.loads(schema)}),
             "cache_prompt": True,
             "return_tokens": True,
             "stream": True,
@@ -102,12 +104,13 @@ class PalmetteNative:
 
     path: str = "/generate"
 
-    def body(self, prompt: Sequence[int], max_tokens: int) -> dict[str, Any]:
+    def body(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> dict[str, Any]:
         return {
             "input_ids": list(prompt),
             "max_tokens": max_tokens,
             "temperature": 0,
-            "ignore_eos": True,
+            "ignore_eos": schema is None,
+            **({} if schema is None else {"json_schema": json.loads(schema)}),
             "stream": True,
         }
 
@@ -136,9 +139,9 @@ class ServerDriver:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(600), limits=limits)
 
-    async def complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:
+    async def complete(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> Completion:
         arrivals: list[tuple[float, Event]] = []
-        body = json.dumps(self._dialect.body(prompt, max_tokens))
+        body = json.dumps(self._dialect.body(prompt, max_tokens, schema))
         headers = {"content-type": "application/json"}
         started = time.perf_counter()
         try:
@@ -154,12 +157,13 @@ class ServerDriver:
                         arrivals.append((time.perf_counter(), self._dialect.read(event)))
         except httpx.HTTPError as error:
             raise DriverError(f"{self.name}: {error!r}") from error
-        return self._completion(tuple(prompt), max_tokens, started, time.perf_counter(), arrivals)
+        wanted = max_tokens if schema is None else None
+        return self._completion(tuple(prompt), wanted, started, time.perf_counter(), arrivals)
 
     def _completion(
         self,
         prompt: tuple[int, ...],
-        max_tokens: int,
+        wanted: int | None,
         started: float,
         finished: float,
         events: list[tuple[float, Event]],
@@ -169,8 +173,8 @@ class ServerDriver:
             raise DriverError(f"{self.name} streamed no token for a prompt of {len(prompt)}.")
         streamed = [token for _, event in with_output for token in event.tokens or ()]
         made = _last([event.completion_tokens for _, event in events]) or len(streamed)
-        if made != max_tokens:
-            raise DriverError(f"{self.name} made {made} tokens where {max_tokens} were asked for.")
+        if wanted is not None and made != wanted:
+            raise DriverError(f"{self.name} made {made} tokens where {wanted} were asked for.")
         # Ids can be missing: the server has only text, or it held some back inside a character of several
         # tokens.
         exact = len(streamed) == made
@@ -183,6 +187,7 @@ class ServerDriver:
             arrivals=tuple(Arrival(at, max(1, len(event.tokens or ()))) for at, event in with_output),
             cached_tokens=_last([event.cached_tokens for _, event in events]),
             exact_ids=exact,
+            text=text,
         )
 
     async def reset(self) -> None:
@@ -192,6 +197,10 @@ class ServerDriver:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _response_format(schema: str) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "object", "schema": json.loads(schema), "strict": True}}
 
 
 def _last(values: Sequence[int | None]) -> int | None:

@@ -26,6 +26,7 @@ class Completion:
     arrivals: tuple[Arrival, ...]
     cached_tokens: int | None  # as the system reports it
     exact_ids: bool = True  # False: `tokens` are re-encoded text
+    text: str = ""
 
     @property
     def first_token_seconds(self) -> float:
@@ -58,8 +59,11 @@ class Driver(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def complete(self, prompt: Sequence[int], max_tokens: int) -> Completion:
-        """Exactly `max_tokens` greedy tokens behind `prompt`. Raises DriverError."""
+    async def complete(self, prompt: Sequence[int], max_tokens: int, schema: str | None = None) -> Completion:
+        """Exactly `max_tokens` greedy tokens behind `prompt`. Raises DriverError.
+
+        With a JSON schema, whose instance the output is to be, at most so many.
+        """
         ...
 
     async def reset(self) -> None:

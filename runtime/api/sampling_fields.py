@@ -35,6 +35,7 @@ class SamplingFields(Body):
     json_schema: dict[str, Any] | str | bool | None = None
     choices: list[str] | None = None
     jump: Jump = "bytes"
+    complete: bool = False  # the output ends within max_tokens wherever its grammar allows
 
     def sampling(self, *, max_tokens: int | None, logprobs: bool = False, top_logprobs: int = 0) -> SamplingParams:
         return SamplingParams(
@@ -61,7 +62,12 @@ class SamplingFields(Body):
     def grammar(self) -> Constraint | None:
         """What the output must match. Raises InvalidRequest where more than one thing was given."""
         return constraint(
-            regex=self.regex, choices=self.choices, json_schema=self.json_schema, ebnf=self.ebnf, jump=self.jump
+            regex=self.regex,
+            choices=self.choices,
+            json_schema=self.json_schema,
+            ebnf=self.ebnf,
+            jump=self.jump,
+            complete=self.complete,
         )
 
 

@@ -72,7 +72,7 @@ class Generation:
             self.close()
             raise InternalError(f"The engine sent {len(logprobs)} logprobs for {len(tokens)} tokens.")
         if finish is None:
-            piece = self._output.push(tokens, logprobs)
+            piece = self._output.push(tokens, logprobs, held=replies[-1].held_bytes if replies else 0)
             return self._as_chunk(piece) if piece.text or piece.tokens else None
         self._ended = True
         piece, finish = self._output.finish(finish, tokens, logprobs)

@@ -31,12 +31,10 @@ class Piece:
 class OutputText:
     """Text and tokens of one output so far."""
 
-    def __init__(self, vocabulary: Vocabulary, *, stops: Sequence[str] = (), hold_all: bool = False) -> None:
-        """`hold_all`: hand out nothing before the finish (a stop whose beginning can't be foreseen)."""
+    def __init__(self, vocabulary: Vocabulary, *, stops: Sequence[str] = ()) -> None:
         self._vocabulary = vocabulary
         self._stops = [stop.encode() for stop in stops]
         self._longest = max((len(stop) for stop in self._stops), default=0)
-        self._hold_all = hold_all
         self._bytes = bytearray()
         self._tokens: list[int] = []
         self._ends: list[int] = []  # length of the bytes behind each token
@@ -46,12 +44,13 @@ class OutputText:
         self._sent = 0  # tokens handed out
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> Piece:
-        """Take new tokens in, which didn't end the output; returns what became certain."""
+    def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = (), *, held: int = 0) -> Piece:
+        """Take new tokens in, which didn't end the output; returns what became certain.
+
+        `held`: bytes at the end that the engine says may still be cut off.
+        """
         self._take(tokens, logprobs)
-        if self._hold_all:
-            return Piece()
-        return self._hand_out(len(self._bytes) - self._held(), len(self._tokens), final=False)
+        return self._hand_out(len(self._bytes) - max(held, self._held()), len(self._tokens), final=False)
 
     def finish(
         self, finish: Finish, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()

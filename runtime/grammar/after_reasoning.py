@@ -6,12 +6,14 @@ can't end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.cache import masks_of
+from palmette.runtime.grammar.closing import spell
 from palmette.runtime.grammar.protocol import (
     Explanation,
     Grammar,
@@ -23,7 +25,6 @@ from palmette.runtime.grammar.protocol import (
     check_count,
     mask_words,
 )
-from palmette.runtime.vocabulary import Vocabulary
 
 
 class ReasoningSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,10 +40,12 @@ class _FreeText:
     A state is how many bytes of the marker the text ends with.
     """
 
-    def __init__(self, vocabulary: Vocabulary, end: str) -> None:
+    def __init__(self, space: TokenSpace, end: str) -> None:
+        vocabulary = space.vocabulary
         self.end = end.encode()
         self.pieces = vocabulary.pieces
-        self.closing = frozenset(token for token, text in vocabulary.special_pieces.items() if text == end)
+        self._space = space
+        self.closing_tokens = frozenset(token for token, text in vocabulary.special_pieces.items() if text == end)
         self._masks: dict[int, Mask] = {}
 
     def mask(self, state: int) -> Mask:
@@ -54,7 +57,7 @@ class _FreeText:
                 if piece:
                     at = (head + piece).find(self.end)
                     allowed[token] = at < 0 or at + len(self.end) == state + len(piece)
-            allowed[list(self.closing)] = 1
+            allowed[list(self.closing_tokens)] = 1
             found = np.packbits(allowed, bitorder="little").view(np.uint32)
             self._masks[state] = found
         return found
@@ -63,9 +66,15 @@ class _FreeText:
         mask = self.mask(state)
         return 0 <= token < len(self.pieces) and bool(mask[token >> 5] >> (token & 31) & 1)
 
+    def closing(self, state: int) -> list[int] | None:
+        """Tokens that complete the marker."""
+        if self.closing_tokens:
+            return [min(self.closing_tokens)]
+        return spell(self.end[state:], self._space, masks_of(self._space).trie)
+
     def after(self, state: int, token: int) -> int:
         """The next state; the marker's length where it is complete."""
-        if token in self.closing:
+        if token in self.closing_tokens:
             return len(self.end)
         text = self.end[:state] + self.pieces[token]
         for length in range(min(len(self.end), len(text)), 0, -1):
@@ -109,6 +118,13 @@ class AfterReasoningMatcher:
     def forced(self) -> list[int]:
         return [] if self.thinking else self._inner.forced()
 
+    def closing(self) -> Sequence[int] | None:
+        inner = self._inner.closing()
+        if not self.thinking or inner is None:
+            return inner
+        marker = self._free.closing(self._states[-1])
+        return None if marker is None else [*marker, *inner]
+
     def rollback(self, count: int) -> None:
         check_count(count, self._after + len(self._states) - 1)
         inner = min(count, self._after)
@@ -144,7 +160,7 @@ class AfterReasoning:
             raise GrammarError("The end of the reasoning is an empty text.", hint="Such as '</think>'.", param="end")
         self._source = source
         self._end = end
-        self._free = _FreeText(space.vocabulary, end)
+        self._free = _FreeText(space, end)
         self.inner = inner
 
     @property

@@ -5,8 +5,11 @@ Made by regex.py and choices.py; used by the scheduler and by people through the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from palmette.runtime.grammar.automaton import Automaton, State
 from palmette.runtime.grammar.automaton_explain import explain
+from palmette.runtime.grammar.closing import AutomatonClosings
 from palmette.runtime.grammar.jump import ForcedTokens
 from palmette.runtime.grammar.masks import Masks, write_mask
 from palmette.runtime.grammar.protocol import Explanation, GrammarSource, Mask, TokenSpace, check_count
@@ -21,6 +24,7 @@ class AutomatonGrammar:
         self.masks = masks
         self.state_masks = masks.of(automaton)
         self.forced = ForcedTokens(automaton, space, masks.trie)
+        self.closings = AutomatonClosings(automaton, space, masks.trie)
 
     def matcher(self) -> AutomatonMatcher:
         return AutomatonMatcher(self)
@@ -71,6 +75,9 @@ class AutomatonMatcher:
 
     def forced(self) -> list[int]:
         return [] if self._ended else list(self._grammar.forced.after(self._at))
+
+    def closing(self) -> Sequence[int] | None:
+        return () if self._ended else self._grammar.closings.after(self._at)
 
     def rollback(self, count: int) -> None:
         check_count(count, len(self._before))

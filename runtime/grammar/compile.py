@@ -6,18 +6,18 @@ scheduler or a tokenizer's library.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from threading import Lock
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.after_reasoning import build as build_after_reasoning
-from palmette.runtime.grammar.cache import GrammarCache
+from palmette.runtime.grammar.cache import Cache
 from palmette.runtime.grammar.choices import build_choices
 from palmette.runtime.grammar.dialects import build_lark, build_rules
 from palmette.runtime.grammar.protocol import (
@@ -33,10 +33,13 @@ from palmette.runtime.grammar.protocol import (
 from palmette.runtime.grammar.regex import build_regex
 from palmette.runtime.grammar.schema.compile import build as build_schema
 from palmette.runtime.grammar.schema.keywords import keywords
+from palmette.runtime.grammar.stop_pattern import StopPattern
 from palmette.runtime.grammar.tags import build as build_tags
 from palmette.runtime.vocabulary import Vocabulary
 
 __all__ = ["Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "build", "compile", "keywords"]
+
+T = TypeVar("T")
 
 BUILDERS: dict[str, Builder] = {
     "regex": build_regex,
@@ -101,13 +104,14 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
     return builder(source, space, limits)
 
 
-class Pending:
+class Pending(Generic[T]):
     """A compilation under way. Asked for by the scheduler's loop, which never waits."""
 
-    def __init__(self, source: GrammarSource, limits: Limits) -> None:
-        self.source = source
-        self._limits = limits
-        self._future: Future[Grammar] = Future()
+    def __init__(self, kind: str, seconds: float) -> None:
+        """`seconds`: how long it may take."""
+        self.kind = kind
+        self._limit = seconds
+        self._future: Future[T] = Future()
         self._started: float | None = None
 
     @property
@@ -120,67 +124,82 @@ class Pending:
         """`result` returns, or raises, at once."""
         return self._future.done() or self._overdue
 
-    def result(self) -> Grammar:
-        """The grammar. Raises GrammarError for a bad source or one that took too long; waits where it isn't ready."""
-        left = None if self._started is None else max(0.0, self._started + self._limits.seconds - monotonic())
+    def result(self) -> T:
+        """What was compiled. Raises GrammarError for a bad source, or one that took too long. Waits for it."""
+        left = None if self._started is None else max(0.0, self._started + self._limit - monotonic())
         try:
             return self._future.result(left)
         except TimeoutError:
             raise GrammarError(
-                f"The {self.source.kind} takes longer than {self._limits.seconds:g} seconds to compile.",
+                f"The {self.kind} takes longer than {self._limit:g} seconds to compile.",
                 hint="Make the grammar smaller.",
-                param=self.source.kind,
+                param=self.kind,
             ) from None
 
     @property
     def _overdue(self) -> bool:
-        return self._started is not None and monotonic() > self._started + self._limits.seconds
+        return self._started is not None and monotonic() > self._started + self._limit
 
-    def run(self, compiler: Compiler) -> None:
+    def run(self, work: Callable[[], T]) -> None:
         """In a thread of the compiler."""
         self._started = monotonic()  # waiting for a thread doesn't count: others' grammars must not fail this one
         try:
-            self._future.set_result(compiler.compile(self.source))
+            self._future.set_result(work())
         except BaseException as error:  # handed to whoever asks for the result
             self._future.set_exception(error)
 
 
-class Compiler:
-    """Grammars over one vocabulary: cached by content, compiled at once (`compile`) or in threads (`submit`).
+class Compilations(Generic[T]):
+    """What is compiled of one sort of sources: cached by content, at once (`compile`) or in threads (`submit`).
 
     Safe from several threads. Requests that ask for the same source while it compiles share the work.
     """
 
-    def __init__(self, space: TokenSpace, *, limits: Limits | None = None, cached: int = 256, threads: int = 2) -> None:
-        self.space = space
-        self.limits = limits or Limits()
-        self._cache = GrammarCache(cached)
-        self._pending: dict[str, Pending] = {}
+    def __init__(
+        self, build: Callable[[GrammarSource], T], threads: ThreadPoolExecutor, *, seconds: float, cached: int
+    ) -> None:
+        self._build = build
+        self._threads = threads
+        self._seconds = seconds
+        self._cache: Cache[T] = Cache(cached)
+        self._pending: dict[str, Pending[T]] = {}
         self._lock = Lock()
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
 
-    def cached(self, source: GrammarSource) -> Grammar | None:
+    def cached(self, source: GrammarSource) -> T | None:
         return self._cache.get(source.key)
 
-    def compile(self, source: GrammarSource) -> Grammar:
+    def compile(self, source: GrammarSource) -> T:
         """In the caller's thread. Raises GrammarError."""
         key = source.key
-        grammar = self._cache.get(key)
-        if grammar is None:
-            grammar = build(source, self.space, self.limits)
-            self._cache.put(key, grammar)
-        return grammar
+        compiled = self._cache.get(key)
+        if compiled is None:
+            compiled = self._build(source)
+            self._cache.put(key, compiled)
+        return compiled
 
-    def submit(self, source: GrammarSource) -> Pending:
+    def submit(self, source: GrammarSource) -> Pending[T]:
         """Starts compiling; returns at once."""
         key = source.key
         with self._lock:
             pending = self._pending.get(key)
             if pending is None or pending.ready:
                 self._pending = {other: one for other, one in self._pending.items() if not one.ready}
-                pending = self._pending[key] = Pending(source, self.limits)
-                self._threads.submit(pending.run, self)
+                pending = self._pending[key] = Pending(source.kind, self._seconds)
+                self._threads.submit(pending.run, lambda: self.compile(source))
             return pending
+
+
+class Compiler(Compilations[Grammar]):
+    """Grammars over one vocabulary; and in `stops` the patterns that end outputs (sources of kind "stop_regex")."""
+
+    def __init__(self, space: TokenSpace, *, limits: Limits | None = None, cached: int = 256, threads: int = 2) -> None:
+        self.space = space
+        self.limits = limits = limits or Limits()
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
+        super().__init__(lambda source: build(source, space, limits), pool, seconds=limits.seconds, cached=cached)
+        self.stops: Compilations[StopPattern] = Compilations(
+            lambda source: StopPattern(source.text, limits), pool, seconds=limits.seconds, cached=cached
+        )
 
     def close(self) -> None:
         """Drops what hasn't started; waits for what has, which the limits bound."""

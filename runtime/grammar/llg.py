@@ -16,6 +16,8 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.cache import masks_of
+from palmette.runtime.grammar.llg_closing import Closer, closes
 from palmette.runtime.grammar.protocol import (
     Explanation,
     GrammarSource,
@@ -85,6 +87,15 @@ class LlgTokenizers:
 
 
 _TOKENIZERS = LlgTokenizers()
+_closers: WeakKeyDictionary[TokenSpace, Closer] = WeakKeyDictionary()
+
+
+def closer_of(space: TokenSpace) -> Closer:
+    """The search for ways to an end over a vocabulary, made when first needed."""
+    found = _closers.get(space)
+    if found is None:
+        found = _closers[space] = Closer(space, masks_of(space).trie)
+    return found
 
 
 def start(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
@@ -118,10 +129,12 @@ def is_empty_terminal(terminal: str) -> bool:
 class LlgMatcher:
     """A Matcher. See the protocol."""
 
-    def __init__(self, inner: LLMatcher, eos_ids: Sequence[int]) -> None:
+    def __init__(self, inner: LLMatcher, space: TokenSpace) -> None:
         self._inner = inner
-        self._eos_ids = tuple(eos_ids)
+        self._space = space
+        self._eos_ids = tuple(space.vocabulary.eos_ids)
         self._accepted = 0  # tokens, without EOS
+        self._way: list[int] | None = None  # the last closing that was found
         self._ended = False
 
     def fill_mask(self, into: Mask) -> None:
@@ -155,6 +168,8 @@ class LlgMatcher:
         if self._inner.is_stopped() or self._inner.try_consume_tokens([token]) != 1:
             return False
         self._accepted += 1
+        if self._way:
+            self._way = self._way[1:] if self._way[0] == token else self._way
         return True
 
     def forced_bytes(self) -> bytes:
@@ -167,19 +182,27 @@ class LlgMatcher:
             return []
         return list(self._inner.compute_ff_tokens())
 
+    def closing(self) -> Sequence[int] | None:
+        if self._ended or self._inner.is_accepting():
+            return ()
+        if self._way is None or not closes(self._inner, self._way):  # one that was found before often goes on to close
+            self._way = closer_of(self._space).find(self._inner)
+        return self._way
+
     def rollback(self, count: int) -> None:
         check_count(count, self._accepted + self._ended)
         if count and self._ended:
             self._ended = False
             count -= 1
         if count:
+            self._way = None
             self._inner.rollback(count)
             self._check()
             self._accepted -= count
 
     def copy(self) -> LlgMatcher:
-        made = LlgMatcher(self._inner.deep_copy(), self._eos_ids)
-        made._accepted, made._ended = self._accepted, self._ended
+        made = LlgMatcher(self._inner.deep_copy(), self._space)
+        made._accepted, made._ended, made._way = self._accepted, self._ended, self._way
         return made
 
     @property
@@ -200,7 +223,7 @@ class LlgGrammar:
 
     def __init__(self, source: GrammarSource, space: TokenSpace, lark: str) -> None:
         self._source = source
-        self._eos_ids = space.vocabulary.eos_ids
+        self._space = space
         self.lark = lark
         self._start = start(_TOKENIZERS.of(space), lark)
 
@@ -209,7 +232,7 @@ class LlgGrammar:
         return self._source
 
     def matcher(self) -> LlgMatcher:
-        return LlgMatcher(self._start.deep_copy(), self._eos_ids)
+        return LlgMatcher(self._start.deep_copy(), self._space)
 
     def accepts(self, text: str) -> bool:
         return self.explain(text).matches

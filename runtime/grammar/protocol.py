@@ -89,6 +89,10 @@ class Matcher(Protocol):
         """
         ...
 
+    def closing(self) -> Sequence[int] | None:
+        """Tokens of a short text after which the output may end; none where it may end here, None if none was found."""
+        ...
+
     def rollback(self, count: int) -> None:
         """Takes back the last `count` accepted tokens, EOS among them. Raises ValueError for more than there are."""
         ...
@@ -142,6 +146,13 @@ class FillsMany(Protocol):
     def fill_many(cls, matchers: Sequence[Any], into: npt.NDArray[np.uint32], rows: Sequence[int]) -> None:
         """Fills into[rows[i]] from matchers[i], all of this class."""
         ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A grammar that may let too much through (best effort), and says of a finished text what is wrong with it."""
+
+    def fault_of(self, text: str) -> str | None: ...
 
 
 def check_count(count: int, accepted: int) -> None:

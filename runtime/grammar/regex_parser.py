@@ -55,7 +55,12 @@ _FLAGS = {"i": "ignore_case", "s": "dot_all", "m": "multiline", "a": "ascii_only
 
 def parse(pattern: str) -> Node:
     """Raises GrammarError naming the position in `pattern`."""
-    return resolve_start(pattern, _Parser(pattern).whole())
+    return resolve_start(pattern, parse_tree(pattern))
+
+
+def parse_tree(pattern: str) -> Node:
+    """`parse`, with the starts of the text where they stand."""
+    return _Parser(pattern).whole()
 
 
 def refused(pattern: str, position: int, problem: str, hint: str) -> GrammarError:

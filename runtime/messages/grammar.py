@@ -35,11 +35,12 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
     `jump`: what is taken without asking the model where the grammar leaves one way. "token": only where one token is
     allowed, so tokens are those of "off"; "bytes": the canonical tokens of the forced bytes, which the model might have
-    cut otherwise.
+    cut otherwise. `complete`: the output ends within its max_tokens wherever that can be done.
     """
 
     grammar: GrammarSource
     jump: Jump = "bytes"
+    complete: bool = False
 
 
 def constraint(
@@ -49,6 +50,7 @@ def constraint(
     json_schema: Mapping[str, Any] | str | bool | None = None,
     ebnf: str | None = None,
     jump: Jump = "bytes",
+    complete: bool = False,
 ) -> Constraint | None:
     """The one constraint that was given, or None. Raises InvalidRequest for more than one."""
     given = {
@@ -64,5 +66,5 @@ def constraint(
         )
     for kind, value in given.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        return Constraint(grammar=GrammarSource(kind=kind, text=text), jump=jump)
+        return Constraint(grammar=GrammarSource(kind=kind, text=text), jump=jump, complete=complete)
     return None

@@ -52,12 +52,16 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """New output tokens of one request, in order. `logprobs` has one entry a token where asked for."""
+    """New output tokens of one request, in order. `logprobs` has one entry a token where asked for.
+
+    `held_bytes`: of the output so far, at its end, that may still turn out to belong to a match of a stop_regex.
+    """
 
     id: str
     tokens: bytes
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish: Finish | None = None
+    held_bytes: int = 0
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -45,7 +45,7 @@ from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
 from palmette.runtime.scheduler.grammars import Grammars
 from palmette.runtime.scheduler.intake import Intake
-from palmette.runtime.scheduler.output import append, unsent
+from palmette.runtime.scheduler.output import Ending, append, fault, unsent
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -185,9 +185,7 @@ class EngineCore:
             )  # fmt: skip
         self._open[request_id] = sequences
         for sequence in sequences:
-            generation = sequence.generation
-            wanted = generation.params.constraint if generation is not None and generation.max_tokens > 0 else None
-            if wanted is None or self._grammars.begin(sequence, wanted):
+            if self._grammars.begin(sequence):
                 self._line_up(sequence)
 
     def _line_up(self, sequence: Sequence) -> None:
@@ -196,7 +194,7 @@ class EngineCore:
         if generation is not None and generation.constrained is not None and sequence.scoring is None:
             ending = append(sequence, generation.constrained.forced(generation.max_tokens))
             if ending is not None:
-                self._finish(sequence, ending.reason, ending.stop)
+                self._end(sequence, ending)
                 return
         sequence.moment = self._steps
         self._queue.add(sequence)
@@ -339,7 +337,7 @@ class EngineCore:
             self._finish(sequence, "length")
 
     def _take_token(self, sequence: Sequence, result: StepResult, index: int) -> None:
-        """A sampled token, and those that a grammar forces behind it."""
+        """A sampled token and those that a grammar forces behind it, or what closes the output in its place."""
         generation = sequence.generation
         assert generation is not None
         token = int(result.tokens[index])
@@ -347,21 +345,30 @@ class EngineCore:
             sequence.first_token = self._clock()
         tokens = [token]
         if generation.constrained is not None:
-            if not generation.constrained.accept(token):
+            taken = generation.constrained.take(token, sequence.outputs_left)
+            if taken is None:
                 problem = f"Token {token} was drawn, which the grammar does not allow."
                 self._fail(sequence.request_id, InternalError(problem))
                 return
-            tokens += generation.constrained.forced(generation.max_tokens - generation.outputs - 1)
+            tokens = taken
         drawn = None
-        if generation.params.logprobs:
+        if generation.params.logprobs and tokens[:1] == [token]:
             drawn = TokenLogprob(token, float(result.logprobs[index]), result.top.at(index))
         ending = append(sequence, tokens, drawn)
         if ending is not None:
-            self._finish(sequence, ending.reason, ending.stop)
+            self._end(sequence, ending)
         else:
             self._replies.append(unsent(sequence))
 
     # --- endings ---
+
+    def _end(self, sequence: Sequence, ending: Ending) -> None:
+        """An output that is over, unless what came out is not what was wanted."""
+        problem = fault(sequence) if ending.reason == "stop" else None
+        if problem is not None:
+            self._fail(sequence.request_id, problem)
+        else:
+            self._finish(sequence, ending.reason, ending.stop)
 
     def _finish(self, sequence: Sequence, reason: FinishReason, stop: Stop | None = None) -> None:
         generation = sequence.generation

@@ -1,4 +1,5 @@
-"""Requests that wait for their grammar: compiled in other threads, so that the scheduler's loop never waits for one.
+"""Requests that wait for their grammar or stop patterns: compiled in other threads, so that the scheduler's loop never
+waits for one.
 
 Knows the compiler and generations; nothing of queues or replies. Owned by the core.
 """
@@ -6,15 +7,15 @@ Knows the compiler and generations; nothing of queues or replies. Owned by the c
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from palmette.runtime.errors import GrammarError, InternalError, PalmetteError, Unsupported
-from palmette.runtime.grammar.compile import Compiler, Pending
-from palmette.runtime.grammar.protocol import Grammar
-from palmette.runtime.messages.grammar import Constraint
+from palmette.runtime.grammar.compile import Compilations, Compiler, Pending
+from palmette.runtime.messages.grammar import GrammarSource
 from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.sequence import Sequence
 
+STOP = "stop_regex"  # the kind of a stop pattern's source
 IDLE_SECONDS = 0.002  # how long an engine with nothing else to do waits for a compilation at a time
 
 
@@ -30,7 +31,7 @@ class Grammars:
 
     def __init__(self, compiler: Compiler | None) -> None:
         self._compiler = compiler
-        self._waiting: dict[Sequence, Pending] = {}
+        self._waiting: dict[Sequence, tuple[Pending[Any], ...]] = {}
         self.seconds = 0.0  # that requests have waited for their grammars
 
     def __len__(self) -> int:
@@ -39,15 +40,19 @@ class Grammars:
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence in self._waiting
 
-    def begin(self, sequence: Sequence, constraint: Constraint) -> bool:
-        """Whether the sequence has its grammar now; else `compiled` will tell. Raises Unsupported, or GrammarError."""
-        if self._compiler is None:
-            raise Unsupported("This engine compiles no grammars.", param=constraint.grammar.kind)
-        known = self._compiler.cached(constraint.grammar)
-        if known is not None:
-            self._give(sequence, known)
+    def begin(self, sequence: Sequence) -> bool:
+        """Whether the sequence has all that it needs now; else `compiled` will tell. Raises Unsupported."""
+        wanted = _wanted(sequence)
+        if not wanted:
             return True
-        self._waiting[sequence] = self._compiler.submit(constraint.grammar)
+        compiler = self._compiler
+        if compiler is None:
+            raise Unsupported("This engine compiles no grammars.", param=wanted[0].kind)
+        missing = [(each, sort) for each in wanted if (sort := _sort(compiler, each)).cached(each) is None]
+        if not missing:
+            self._give(sequence)
+            return True
+        self._waiting[sequence] = tuple(sort.submit(each) for each, sort in missing)
         return False
 
     def compiled(self, *, idle: bool) -> list[Compiled]:
@@ -62,24 +67,47 @@ class Grammars:
         self._waiting.pop(sequence, None)
 
     def _ready(self) -> list[Sequence]:
-        return [sequence for sequence, pending in self._waiting.items() if pending.ready]
+        return [sequence for sequence, pending in self._waiting.items() if all(each.ready for each in pending)]
 
     def _end(self, sequence: Sequence) -> Compiled:
         pending = self._waiting.pop(sequence)
-        self.seconds += pending.seconds
+        self.seconds += max(each.seconds for each in pending)
         try:
-            self._give(sequence, pending.result())
+            for each in pending:
+                each.result()
+            self._give(sequence)
         except GrammarError as problem:
             return Compiled(sequence, problem)
         except Exception as fault:  # of a builder: this request's, nobody else's
             return Compiled(sequence, InternalError(f"The grammar can't be compiled: {type(fault).__name__}: {fault}."))
         return Compiled(sequence, None)
 
-    def _give(self, sequence: Sequence, grammar: Grammar) -> None:
-        generation = sequence.generation
+    def _give(self, sequence: Sequence) -> None:
+        """All of it is in the compiler's cache, or compiled again."""
+        generation, compiler = sequence.generation, self._compiler
         assert generation is not None
-        assert generation.params.constraint is not None
-        assert self._compiler is not None
-        generation.constrained = Constrained(
-            grammar.matcher(), generation.params.constraint.jump, self._compiler.space.vocabulary.size
-        )
+        assert compiler is not None
+        params = generation.params
+        generation.stops.watch([compiler.stops.compile(_stop(pattern)) for pattern in params.stop_regex])
+        if params.constraint is not None:
+            grammar = compiler.compile(params.constraint.grammar)
+            generation.constrained = Constrained(grammar, params.constraint, compiler.space.vocabulary)
+
+
+def _wanted(sequence: Sequence) -> list[GrammarSource]:
+    """What has to be compiled before the sequence can run."""
+    generation = sequence.generation
+    if generation is None or generation.max_tokens == 0:
+        return []
+    wanted = [_stop(pattern) for pattern in generation.params.stop_regex]
+    if generation.params.constraint is not None:
+        wanted.append(generation.params.constraint.grammar)
+    return wanted
+
+
+def _stop(pattern: str) -> GrammarSource:
+    return GrammarSource(kind=STOP, text=pattern)
+
+
+def _sort(compiler: Compiler, source: GrammarSource) -> Compilations[Any]:
+    return compiler.stops if source.kind == STOP else compiler

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, NeverFits, Unsupported
+from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, NeverFits
 from palmette.runtime.messages.requests import Generate, Score
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
 from palmette.runtime.scheduler.sequence import Generation, ScoreGroup, Scoring, Sequence
@@ -47,13 +47,8 @@ class Intake:
         self._arrivals = 0
 
     def generate(self, request: Generate) -> Sequence:
-        """Raises InvalidRequest, ContextLengthExceeded, NeverFits or Unsupported."""
+        """Raises InvalidRequest, ContextLengthExceeded or NeverFits."""
         params = request.params.check(self._vocabulary.size)
-        if params.stop_regex:
-            raise Unsupported(
-                "stop_regex is not supported by this engine yet.",
-                hint="Use stop strings or stop_token_ids.", param="stop_regex",
-            )  # fmt: skip
         if not 0 <= request.first_output_index <= MAX_OUTPUT_INDEX:
             raise InvalidRequest(
                 f"first_output_index={request.first_output_index!r} is not from 0 to {MAX_OUTPUT_INDEX}.",

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from palmette.runtime.errors import GrammarError
 from palmette.runtime.messages.replies import Finish, FinishReason, Generated, TokenLogprob
-from palmette.runtime.messages.tokens import pack
+from palmette.runtime.messages.tokens import pack, unpack
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 
@@ -35,9 +36,26 @@ def append(sequence: Sequence, tokens: Iterable[int], drawn: TokenLogprob | None
         stop = generation.stops.accept(token, generation.outputs)
         if stop is not None:
             return Ending("stop", stop)
-    if generation.constrained is not None and generation.constrained.over:
+    constrained, full = generation.constrained, generation.outputs >= generation.max_tokens
+    if constrained is not None and (constrained.over or (full and constrained.closed)):
         return Ending("stop")
-    return Ending("length") if generation.outputs >= generation.max_tokens else None
+    return Ending("length") if full else None
+
+
+def fault(sequence: Sequence) -> GrammarError | None:
+    """Why an output that has ended is not what was wanted, where its grammar could not make sure of it."""
+    generation = sequence.generation
+    assert generation is not None
+    if generation.constrained is None:
+        return None
+    output = unpack(sequence.slice(sequence.prompt_length, sequence.length))
+    problem = generation.constrained.fault(output)
+    if problem is None:
+        return None
+    return GrammarError(
+        f"The output doesn't meet {problem}, which best effort could not hold it to.",
+        hint="Ask again with another seed, or without the keyword.",
+    )
 
 
 def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:
@@ -47,4 +65,5 @@ def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:
     tokens, logprobs = generation.unsent, generation.unsent_logprobs
     generation.unsent, generation.unsent_logprobs = [], []
     sent = tuple(logprobs) if generation.params.logprobs and tokens else None
-    return Generated(id=sequence.request_id, tokens=pack(tokens), logprobs=sent, finish=finish)
+    held = generation.stops.held if finish is None else 0
+    return Generated(id=sequence.request_id, tokens=pack(tokens), logprobs=sent, finish=finish, held_bytes=held)

@@ -15,7 +15,6 @@ from palmette.runtime.errors import (
     InvalidRequest,
     Overloaded,
     PalmetteError,
-    Unsupported,
 )
 from palmette.runtime.frontend import Frontend, Message, collect
 from palmette.runtime.messages.branches import BeginRole, EndRole, Text
@@ -98,7 +97,6 @@ async def test_an_empty_prompt_starts_from_bos(tokenizer: Tokenizer) -> None:
         (200, SamplingParams(max_tokens=60), ContextLengthExceeded, "260 together, 4 more than the context of 256"),
         (3, SamplingParams(temperature=-1.0), InvalidRequest, "temperature=-1.0"),
         (3, SamplingParams(logit_bias={600: 1.0}), InvalidRequest, "token 600"),
-        (3, SamplingParams(stop_regex=("a+",)), Unsupported, "stop_regex"),
     ],
 )
 async def test_what_can_not_be_is_refused_at_the_call(

@@ -78,6 +78,13 @@ class SchemaGrammar(LlgGrammar):
         """Why a finished value isn't valid (after best effort); None if it is."""
         return self.compiled.fault(value)
 
+    def fault_of(self, text: str) -> str | None:
+        """The keyword, and its path, that best effort could not hold a text that matches to; None if it is valid."""
+        if not self.compiled.approximated:
+            return None
+        fault = self.validate(json.loads(text))
+        return None if fault is None else f"{fault.keyword!r} of {fault.schema_path}"
+
     def serialise(self, value: Any) -> str:
         return self.compiled.serialise(value)
 

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.schema import formats
+from palmette.runtime.grammar.schema import ecma, formats
 from palmette.runtime.grammar.schema.branch import Branch, Option, Pending
 from palmette.runtime.grammar.schema.denial import Denial
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
@@ -183,6 +183,7 @@ class Solver:
             return
         branch.seen.add((claim, item.scopes))
         ancestors = (*item.ancestors, place.path)
+        self._check_patterns(place)
         if not claim.holds:
             options = Denial(self.document, place, ancestors, self.assert_formats).options()
             if options:
@@ -199,6 +200,18 @@ class Solver:
             branch.unevaluated.clear()  # a oneOf left out looks at nothing: a superset must not ask for it
         self._check_format(branch, said, place)
         self._work_in_place(branch, said, place, _Below(scopes, ancestors), goal, skipped)
+
+    def _check_patterns(self, place: Place) -> None:
+        """Raises GrammarError for a pattern that can't be read, naming its path."""
+        said = self.document.keywords(place)
+        patterns = [("pattern", said.plain["pattern"])] if "pattern" in said.plain else []
+        patterns += [("patternProperties", pattern) for pattern in said.named.get("patternProperties", ())]
+        for keyword, pattern in patterns:
+            try:
+                ecma.parse(pattern)
+            except GrammarError as error:
+                message = f"{keyword!r} at {place.shown}/{keyword} can't be enforced. {error.message}"
+                raise GrammarError(message, hint=error.hint, param="json_schema") from None
 
     def _check_format(self, branch: Branch, said: Keywords, place: Place) -> None:
         if self.assert_formats and said.plain.get("format") in formats.NOT_REGULAR:

@@ -170,7 +170,7 @@ def test_an_output_without_a_choice_needs_no_step(compiler: Compiler) -> None:
 
 def test_forced_tokens_have_no_logprob(compiler: Compiler) -> None:
     run = harness(compiler)
-    run.run(constrained("a", "(a|b)-(0|1)-(2|3)", logprobs=True))
+    run.run(constrained("a", "(a|b)-(3|1)-(2|3)", logprobs=True))
     logprobs: list[TokenLogprob] = run.answer("a")[1]
     assert [each.token for each in logprobs] == run.tokens("a")
     assert [each.logprob is None for each in logprobs] == [False, True, False, True, False]
@@ -274,3 +274,116 @@ def test_a_grammar_that_takes_too_long_fails_its_request_alone(gate: Gate) -> No
     failed = run.replies["a"][-1]
     assert isinstance(failed, Failed)
     assert "takes longer" in failed.error.message
+
+
+# --- complete ---
+
+
+def complete(name: str, pattern: str, **options: Any) -> Request:
+    wanted = constraint(regex=pattern, jump=options.pop("jump", "bytes"), complete=True)
+    return generate(name, [1, 2, 3], constraint=wanted, **options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([*PATTERNS, r"([a-j]+, )*[0-9]{2}", r"[a-j0-9 ]{0,60}-"]),
+    st.sampled_from(["bytes", "token", "off"]),
+    st.integers(1, 12),
+    st.integers(0, 1000),
+)
+def test_complete_ends_within_the_budget(pattern: str, jump: Jump, tokens: int, seed: int) -> None:
+    run = harness(COMPILER)
+    run.run(complete("a", pattern, jump=jump, max_tokens=tokens, seed=seed, temperature=2.0))
+    way = COMPILER.compile(GrammarSource(kind="regex", text=pattern)).matcher().closing()
+    assert way is not None
+    assert len(run.tokens("a")) <= tokens
+    if len(way) <= tokens:
+        assert finish(run, "a").reason == "stop"
+    if finish(run, "a").reason == "stop":
+        assert re.fullmatch(pattern, text(run, "a"))
+    else:
+        assert len(run.tokens("a")) == tokens
+
+
+def test_complete_changes_nothing_where_there_is_room(compiler: Compiler) -> None:
+    answers = []
+    for make in (complete, constrained):
+        run = harness(compiler)
+        options = {"prompt": 3} if make is constrained else {}
+        run.run(make("a", r"[a-j]{3,6}(-[0-9]+)?", max_tokens=40, seed=4, **options))
+        answers.append(run.tokens("a"))
+    assert answers[0] == answers[1]
+
+
+def test_what_closes_an_output_has_no_logprob(compiler: Compiler) -> None:
+    replaced = 0
+    for seed in range(20):
+        run = harness(compiler)
+        run.run(complete("a", "[abcdefghij]{2,30}-1-3-4", max_tokens=9, seed=seed, jump="off", logprobs=True))
+        logprobs = run.answer("a")[1]
+        assert text(run, "a").endswith("-1-3-4")
+        assert [each.token for each in logprobs] == run.tokens("a")
+        assert logprobs[0].logprob is not None
+        without = [each.logprob is None for each in logprobs]
+        assert without == sorted(without)
+        replaced += any(without)
+    assert replaced
+
+
+def test_an_end_that_is_reached_needs_no_more_tokens(compiler: Compiler) -> None:
+    """At the limit a text that matches is complete, though it could go on; and it isn't left for one that can't end."""
+    for seed in range(8):
+        run = harness(compiler)
+        run.run(complete("a", "(ab|cde, )+", max_tokens=2, seed=seed, jump="off", temperature=2.0))
+        assert finish(run, "a").reason == "stop"
+        assert re.fullmatch("(ab|cde, )+", text(run, "a"))
+    run = harness(compiler)
+    run.run(constrained("a", "(ab)+", max_tokens=2, jump="off", seed=2))
+    assert finish(run, "a").reason == "length"
+
+
+# --- stop_regex ---
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["[0-9]", "a.b", "(ab)+c|d", r"[^a-e]{2}", "bc|20"]), st.integers(0, 500), st.integers(0, 4))
+def test_stop_patterns(pattern: str, seed: int, min_tokens: int) -> None:
+    options = {"max_tokens": 30, "seed": seed, "ignore_eos": True, "temperature": 2.0}
+    free = harness(COMPILER)
+    free.run(generate("a", [1, 2, 3], **options))
+    run = harness(COMPILER)
+    run.run(generate("a", [1, 2, 3], stop_regex=(pattern,), min_tokens=min_tokens, **options))
+    tokens = run.tokens("a")
+    assert tokens == free.tokens("a")[: len(tokens)]
+    whole = b"".join(PIECES[token] for token in free.tokens("a")).decode()
+    kept = text(run, "a") + finish(run, "a").kept_bytes.decode()
+    if finish(run, "a").matched is None:
+        assert kept == whole
+        return
+    assert finish(run, "a").matched == pattern
+    assert len(tokens) >= max(1, min_tokens)
+    made = b"".join(PIECES[token] for token in tokens).decode()
+    found = re.compile(pattern).search(made, len(kept))
+    assert found is not None
+    assert found.start() == len(kept)
+    if min_tokens <= 1:
+        before = b"".join(PIECES[token] for token in tokens[:-1]).decode()
+        assert not re.search(pattern, before)
+
+
+def test_stop_patterns_beside_a_grammar_and_strings(compiler: Compiler) -> None:
+    run = harness(compiler)
+    run.run(
+        generate(
+            "a", [1, 2], max_tokens=40, seed=3, stop=("zz",), stop_regex=("[0-9]-",),
+            constraint=constraint(regex="[a-j]{4}[0-9]{3}-[a-j]+"),
+        ),
+        generate("b", [1, 2], max_tokens=4, stop_regex=("(",)),
+        generate("c", [1, 2], max_tokens=4),
+    )  # fmt: skip
+    assert finish(run, "a").matched == "[0-9]-"
+    assert re.fullmatch("[a-j]{4}[0-9]{2}", text(run, "a") + finish(run, "a").kept_bytes.decode())
+    failed = run.replies["b"][-1]
+    assert isinstance(failed, Failed)
+    assert failed.error.param == "stop_regex"
+    assert finish(run, "c") is not None

@@ -1,0 +1,201 @@
+"""Structured outputs over HTTP: OpenAI's client in its own words, our fields, streams, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import httpx
+import jsonschema
+import openai
+import pydantic
+import pytest
+from live_server import LiveServer
+
+MESSAGES: Any = [{"role": "user", "content": "Tell me about it."}]
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 999}, "label": {"type": "string", "maxLength": 6}},
+    "required": ["x", "label"],
+    "additionalProperties": False,
+}
+
+
+class Mood(pydantic.BaseModel):
+    mood: Literal["good", "bad", "mixed"]
+    stars: int = pydantic.Field(ge=1, le=5)
+    certain: bool
+
+
+@pytest.fixture
+def client(tiny: LiveServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+def http(tiny: LiveServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=tiny.url, timeout=30) as made:
+        yield made
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+
+
+def test_json_schema(client: openai.OpenAI) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "point", "strict": True, "schema": POINT}}
+    answer = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, response_format=form, n=3, seed=5, max_tokens=100
+    )
+    for choice in answer.choices:
+        assert choice.finish_reason == "stop"
+        jsonschema.validate(json.loads(choice.message.content or ""), POINT)
+    assert len({choice.message.content for choice in answer.choices}) > 1
+
+
+def test_json_object(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, response_format={"type": "json_object"}, seed=1, max_tokens=40,
+        extra_body={"complete": True},
+    )  # fmt: skip
+    assert answer.choices[0].finish_reason == "stop"
+    assert isinstance(json.loads(answer.choices[0].message.content or ""), dict)
+
+
+def test_pydantic_models(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.parse(
+        model="tiny", messages=MESSAGES, response_format=Mood, seed=2, max_tokens=100
+    )
+    assert isinstance(answer.choices[0].message.parsed, Mood)
+
+
+def test_the_stream_helper_parses(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(
+        model="tiny", messages=MESSAGES, response_format=Mood, seed=2, max_tokens=100
+    ) as stream:
+        final = stream.get_final_completion()
+    assert isinstance(final.choices[0].message.parsed, Mood)
+    schema = {**Mood.model_json_schema(), "additionalProperties": False}
+    whole = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, seed=2, max_tokens=100,
+        response_format={"type": "json_schema", "json_schema": {"name": "m", "schema": schema}},
+    )  # fmt: skip
+    assert final.choices[0].message.content == whole.choices[0].message.content
+
+
+FIELDS = [
+    ({"regex": "(north|south)-[0-9]{2,4}"}, "(north|south)-[0-9]{2,4}"),
+    ({"ebnf": 'root ::= "a" root "b" | "-"'}, "a*-b*"),
+    ({"choices": ["left", "right", "straight on"]}, "left|right|straight on"),
+    ({"json_schema": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}}, r"\[(true|false|, )*\]"),
+]
+
+
+@pytest.mark.parametrize(("fields", "pattern"), FIELDS)
+@pytest.mark.parametrize("jump", ["bytes", "token", "off"])
+def test_every_kind_on_every_surface(
+    http: httpx.Client, fields: dict[str, Any], pattern: str, jump: str, client: openai.OpenAI
+) -> None:
+    body = {"max_tokens": 60, "seed": 9, "temperature": 1.5, "jump": jump, "complete": True, **fields}
+    chat = {**body, "messages": MESSAGES}
+    whole = http.post("/v1/chat/completions", json=chat).json()["choices"][0]
+    assert re.fullmatch(pattern, whole["message"]["content"])
+    assert whole["finish_reason"] == "stop"
+    parts = [part["choices"][0] for part in events(http.post("/v1/chat/completions", json={**chat, "stream": True}))]
+    assert "".join(part["delta"].get("content") or "" for part in parts) == whole["message"]["content"]
+    assert parts[-1]["finish_reason"] == "stop"
+    plain = {**body, "prompt": "It is "}
+    text = http.post("/v1/completions", json=plain).json()["choices"][0]["text"]
+    assert re.fullmatch(pattern, text)
+    streamed = events(http.post("/v1/completions", json={**plain, "stream": True}))
+    assert "".join(part["choices"][0]["text"] for part in streamed) == text
+    native = {**body, "text": "It is "}
+    assert http.post("/generate", json=native).json()["text"] == text
+    assert "".join(part["delta"] for part in events(http.post("/generate", json={**native, "stream": True}))) == text
+
+
+def test_a_forced_token_has_no_logprob_in_any_form(http: httpx.Client) -> None:
+    body = {"regex": "(yes|no): it (is|was) so[.]", "max_tokens": 40, "seed": 1}
+    chat = {**body, "messages": MESSAGES, "logprobs": True, "top_logprobs": 2}
+    content = http.post("/v1/chat/completions", json=chat).json()["choices"][0]["logprobs"]["content"]
+    forced = [entry for entry in content if entry["logprob"] is None]
+    assert forced
+    assert all(entry["top_logprobs"] == [] for entry in forced)
+    assert len(content) > len(forced)
+    assert all(entry["logprob"] <= 0 for entry in content if entry["logprob"] is not None)
+    streamed = events(http.post("/v1/chat/completions", json={**chat, "stream": True}))
+    flat = [
+        entry
+        for part in streamed
+        if part["choices"][0]["logprobs"]
+        for entry in part["choices"][0]["logprobs"]["content"]
+    ]
+    assert flat == content
+    legacy = http.post("/v1/completions", json={**body, "prompt": "a", "logprobs": 2}).json()["choices"][0]["logprobs"]
+    assert None in legacy["token_logprobs"]
+    assert [not top for top in legacy["top_logprobs"]] == [value is None for value in legacy["token_logprobs"]]
+    native = http.post("/generate", json={**body, "text": "a", "return_logprob": True}).json()["meta_info"]
+    assert [entry["logprob"] for entry in native["output_token_logprobs"]] == legacy["token_logprobs"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"regex": "foo**"}, "position 4"),
+        ({"regex": "(a"}, "position 0"),
+        ({"regex": r"(a)\1"}, "back-reference"),
+        ({"ebnf": ""}, ""),
+        ({"ebnf": 'root ::= "yes" | | ) "no'}, "line 1"),
+        ({"choices": []}, "choices"),
+        ({"json_schema": {"type": "strin"}}, "type"),
+        ({"json_schema": {"properties": {"a": "bar"}}}, "#/properties/a"),
+        ({"json_schema": {"items": {"pattern": r"(a)\1"}}}, "#/items/pattern"),
+        ({"json_schema": {"properties": {"x": {"type": "array", "uniqueItems": True}}}}, "'uniqueItems'"),
+        ({"json_schema": {"properties": {"x": {"$ref": "http://example.com/s"}}}}, "#/properties/x"),
+        ({"json_schema": "{"}, "JSON"),
+        ({"regex": "a", "json_schema": {}}, "given together"),
+        ({"regex": "a", "response_format": {"type": "json_object"}}, "given together"),
+        ({"response_format": {"type": "json_schema"}}, "no json_schema"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"regex": "a", "jump": "far"}, "jump"),
+        ({"stop_regex": "a*"}, "matches the empty text"),
+        ({"stop_regex": ["a", "(b"]}, "position 0"),
+    ],
+)
+def test_what_can_not_be_is_a_400_that_says_where(http: httpx.Client, fields: dict[str, Any], words: str) -> None:
+    response = http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 5, **fields})
+    error = response.json()["error"]
+    assert response.status_code == 400, error
+    assert error["type"] == "invalid_request_error"
+    assert words in error["message"]
+    stream = http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 5, "stream": True, **fields})
+    if stream.status_code == 200:  # told once the grammar was compiled: as the stream's last event
+        assert words in events(stream)[-1]["error"]["message"]
+        assert all(not part["choices"][0]["delta"].get("content") for part in events(stream)[:-1])
+
+
+def test_a_cut_output_says_length(http: httpx.Client) -> None:
+    body = {"messages": MESSAGES, "regex": "[a-z]{30}", "max_tokens": 4, "seed": 1}
+    choice = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("pattern", ["e", "[aeiou][b-df-z]", r"\s+\w", "(t|th|the) ?", "[A-Z0-9]{2}"])
+def test_stop_regex(http: httpx.Client, pattern: str) -> None:
+    for seed in range(4):
+        body = {"text": "the model", "max_tokens": 40, "seed": seed, "ignore_eos": True}
+        free = http.post("/generate", json=body).json()["text"]
+        stopped = http.post("/generate", json={**body, "stop_regex": pattern}).json()
+        found = re.search(pattern, free)
+        reason = stopped["meta_info"]["finish_reason"]
+        assert reason == ({"type": "stop", "matched": pattern} if found else {"type": "length", "matched": None})
+        assert stopped["text"] == (free[: found.start()] if found else free)
+        parts = events(http.post("/generate", json={**body, "stop_regex": pattern, "stream": True}))
+        assert "".join(part["delta"] for part in parts) == stopped["text"]
+        assert parts[-1]["meta_info"]["finish_reason"] == reason
+        chat = {"messages": MESSAGES, "stop_regex": [pattern], "seed": seed, "max_tokens": 40}
+        content = http.post("/v1/chat/completions", json=chat).json()["choices"][0]["message"]["content"]
+        assert not re.search(pattern, content)
