@@ -35,7 +35,7 @@ def gen(
     choices: Sequence[str] | None = None,
     choices_method: ChoicesMethod | str | None = None,
     regex: str | None = None,
-    json_schema: str | dict[str, Any] | None = None,
+    json_schema: str | dict[str, Any] | type | None = None,
     *,
     repetition_penalty: float | None = None,
     logit_bias: dict[int, float] | None = None,

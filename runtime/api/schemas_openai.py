@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import orjson
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.sampling_fields import SamplingFields
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump
+from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump, as_json
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
 TOOLS = "tool calls are not built yet"
@@ -51,7 +50,7 @@ class ResponseFormat(Body):
 
 
 def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump, *, complete: bool) -> Constraint:
-    text = orjson.dumps(schema).decode()
+    text = as_json(schema, "response_format.json_schema.schema")
     return Constraint(
         grammar=GrammarSource(kind="json_schema", text=text, options=options), jump=jump, complete=complete
     )

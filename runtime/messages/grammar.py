@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
@@ -43,16 +44,31 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
 
 
+def as_json(value: Any, param: str) -> str:
+    """`value` as JSON, of whatever size its numbers are. Raises InvalidRequest naming `param`."""
+    model_schema = getattr(value, "model_json_schema", None)  # pydantic's
+    try:
+        return json.dumps(model_schema() if callable(model_schema) else value, allow_nan=False)
+    except RecursionError:
+        problem = "it is nested too deeply"
+    except (TypeError, ValueError) as error:
+        problem = str(error)
+    raise InvalidRequest(f"{param} is no JSON: {problem}.", hint="Give plain values.", param=param)
+
+
 def constraint(
     *,
     regex: str | None = None,
     choices: Sequence[str] | None = None,
-    json_schema: Mapping[str, Any] | str | bool | None = None,
+    json_schema: Mapping[str, Any] | str | bool | type | None = None,
     ebnf: str | None = None,
     jump: Jump = "bytes",
     complete: bool = False,
 ) -> Constraint | None:
-    """The one constraint that was given, or None. Raises InvalidRequest for more than one."""
+    """The one constraint that was given, or None. `json_schema` may be a pydantic model, too.
+
+    Raises InvalidRequest for more than one, and for what is no JSON.
+    """
     given = {
         name: value
         for name, value in (("regex", regex), ("choices", choices), ("json_schema", json_schema), ("ebnf", ebnf))
@@ -65,6 +81,6 @@ def constraint(
             param=next(iter(given)),
         )
     for kind, value in given.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        text = value if isinstance(value, str) else as_json(value, kind)
         return Constraint(grammar=GrammarSource(kind=kind, text=text), jump=jump, complete=complete)
     return None

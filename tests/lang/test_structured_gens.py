@@ -6,8 +6,10 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from typing import Literal
 
 import jsonschema
+import pydantic
 import pytest
 from live_server import LiveServer
 
@@ -84,6 +86,19 @@ def test_a_program_of_constrained_gens(real) -> None:
     assert len(texts) == 3
 
 
+class Mood(pydantic.BaseModel):
+    word: Literal["glad", "sad"]
+    sure: bool
+
+
+def test_a_pydantic_model_is_a_schema(engine: sgl.Engine) -> None:
+    @function
+    def feel(s):
+        s += "I feel " + gen("mood", json_schema=Mood, max_tokens=60, complete=True)
+
+    assert Mood.model_validate_json(feel.run(backend=engine)["mood"]).word in ("glad", "sad")
+
+
 def test_sampled_choices_are_drawn(engine: sgl.Engine) -> None:
     @function
     def toss(s):
@@ -132,6 +147,9 @@ def test_a_bad_pattern_fails_its_program_alone(engine: sgl.Engine) -> None:
     [
         (lambda: gen("x", regex="a", ebnf="b"), "given together"),
         (lambda: gen("x", choices_method="sample"), "choices=None"),
+        (lambda: gen("x", json_schema={"const": {1, 2}}), "json_schema is no JSON: Object of type set"),
+        (lambda: gen("x", json_schema={"const": float("nan")}), "json_schema is no JSON"),
+        (lambda: gen("x", json_schema=int), "json_schema is no JSON: Object of type type"),
         (lambda: gen("x", choices=["a", ""], choices_method="sample"), "''"),
         (lambda: gen("x", choices=["a"], choices_method="sample", regex="a"), "given together"),
         (lambda: select("x", ["a"], choices_method="sample"), "choices_method='sample'"),

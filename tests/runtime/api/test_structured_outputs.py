@@ -177,6 +177,47 @@ def test_what_can_not_be_is_a_400_that_says_where(http: httpx.Client, fields: di
         assert all(not part["choices"][0]["delta"].get("content") for part in events(stream)[:-1])
 
 
+def nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 9}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"], "additionalProperties": False}
+    return schema
+
+
+@pytest.mark.parametrize("depth", [20, 120, 300])
+def test_deep_schemas_are_answered_or_refused(http: httpx.Client, depth: int) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "t", "schema": nested(depth)}}
+    for fields in ({"response_format": form}, {"json_schema": nested(depth)}):
+        response = http.post("/v1/chat/completions", json={"messages": MESSAGES, "max_tokens": 900, **fields})
+        assert response.status_code == 200 if depth < 50 else response.status_code in (200, 400), response.text
+        if response.status_code == 200:
+            content = response.json()["choices"][0]["message"]["content"]
+            assert re.fullmatch('({"a": )*[0-9]}*', content)
+            assert content.count("{") == content.count("}") == depth
+
+
+def test_numbers_of_any_size(http: httpx.Client) -> None:
+    schema = '{"type": "integer", "minimum": 123456789012345678901234567890, "maximum": 123456789012345678901234567893}'
+    body = {"messages": MESSAGES, "max_tokens": 60, "json_schema": schema}
+    content = http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
+    assert 0 <= int(content) - 123456789012345678901234567890 <= 3
+
+
+def test_best_effort_is_judged_at_the_end(http: httpx.Client) -> None:
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 1}, "uniqueItems": True, "minItems": 3}
+    form = {"type": "json_schema", "json_schema": {"name": "t", "schema": schema, "strict": False}}
+    seen = set()
+    for seed in range(12):
+        body = {"messages": MESSAGES, "response_format": form, "max_tokens": 60, "seed": seed, "complete": True}
+        response = http.post("/v1/chat/completions", json=body)
+        seen.add(response.status_code)
+        if response.status_code == 200:
+            jsonschema.validate(json.loads(response.json()["choices"][0]["message"]["content"]), schema)
+        else:
+            assert "'uniqueItems'" in response.json()["error"]["message"]
+    assert 200 in seen
+
+
 def test_a_cut_output_says_length(http: httpx.Client) -> None:
     body = {"messages": MESSAGES, "regex": "[a-z]{30}", "max_tokens": 4, "seed": 1}
     choice = http.post("/v1/chat/completions", json=body).json()["choices"][0]
