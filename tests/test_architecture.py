@@ -38,6 +38,7 @@ ALLOWED = {
     "runtime.scheduler": ("radix_cache", "runtime.grammar", "runtime.step_time", "runtime.roofline.cost"),
     "runtime.simulation": ("radix_cache", "runtime.scheduler", "runtime.step_time", "runtime.roofline"),
     "runtime.link": (),
+    "runtime.parsers": (),
     "runtime.recording": ("runtime.link",),
     "runtime.metrics": (),
     "runtime.frontend": ("runtime.text", "runtime.link", "runtime.metrics"),
@@ -45,6 +46,7 @@ ALLOWED = {
         "runtime.frontend",
         "runtime.link",
         "runtime.metrics",
+        "runtime.parsers",
         "runtime.text",
         "radix_cache.dump",
     ),
@@ -56,7 +58,7 @@ WIRING = ("runtime.engine", "runtime.launch", "runtime.cli", "runtime.flags")
 # The torch-free side: neither it nor what it imports may load torch.
 TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "runtime.checkpoint", "runtime.frontend",
               "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time",
-              "runtime.simulation", "runtime.recording", "runtime.grammar")  # fmt: skip
+              "runtime.simulation", "runtime.recording", "runtime.grammar", "runtime.parsers")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints", "lease",
                     "pins", "scores", "events")  # fmt: skip
 
