@@ -43,6 +43,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None  # None: affinity and cgroup quota
     kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable
     kv_events: str | None = None  # ZeroMQ endpoint at which stored and removed pages are published; None: nowhere
+    overlap: bool = False  # plan each step while the one before runs; pays where the model doesn't use the CPU
     check_invariants: bool = False  # after every step
 
 

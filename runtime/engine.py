@@ -33,6 +33,7 @@ from palmette.runtime.roofline.device import unmeasured_host
 from palmette.runtime.roofline.shape import KvFormat, model_shape
 from palmette.runtime.scheduler.core import EngineCore
 from palmette.runtime.scheduler.kv_events import KvEventPublisher, PublishingCore
+from palmette.runtime.scheduler.overlap import OverlappingCore
 from palmette.runtime.scheduler.process import Core
 from palmette.runtime.step_time import StepTimeModel
 from palmette.runtime.text.load import load_tokenizer
@@ -89,7 +90,8 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
     shape = model_shape(model.config, kv=KV_FORMATS[model.kv_dtype])
     step_time = StepTimeModel(shape, unmeasured_host(threads, free_memory()))
     compiler = Compiler(TokenizerSpace(tokenizer, vocabulary))
-    core = EngineCore(config, worker, cache, vocabulary, ready, step_time=step_time, compiler=compiler)
+    make = OverlappingCore if config.overlap else EngineCore
+    core = make(config, worker, cache, vocabulary, ready, step_time=step_time, compiler=compiler)
     if config.kv_events is None:
         return core
     return PublishingCore(core, KvEventPublisher(cache, config.kv_events))

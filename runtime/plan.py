@@ -1,8 +1,9 @@
 """The step's contract between scheduler and worker: flat arrays, encodable, no object references.
 
 `forward(StepPlan) → handle`, then `sample(handle, SamplePlan) → StepResult`: what depends on the last token (masks)
-may be made while the forward runs. The worker keeps only block tables between steps, and they follow from
-`table_writes` alone, so every tensor-parallel rank that gets the same plans holds the same state.
+may be made while the forward runs. A plan may be made while the step before it runs (`drawn`). The worker keeps only
+block tables and the last step's tokens between steps, and they follow from plans alone, so every tensor-parallel rank
+that gets the same ones holds the same state.
 A leaf: numpy only.
 """
 
@@ -19,6 +20,8 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
+
+NO_TRIPLES: Int32 = np.zeros((0, 3), dtype=np.int32)
 
 
 class Purpose(IntEnum):
@@ -47,6 +50,9 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     positions: Int32  # [T]
     write_slots: Int32  # [T]
     logits_at: Int32  # [L]: indices into tokens whose next-token logits are needed, ascending
+    drawn: Int32 = (
+        NO_TRIPLES  # [n, 3]: index into tokens, step, sample: the token is the one which that step drew there
+    )
 
 
 # One sample, as native/sample.h has it. Off values: top_k 0, top_p 1, min_p 0, repetition 1, frequency and presence 0;

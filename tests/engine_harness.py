@@ -41,6 +41,7 @@ class Harness:
         clock: Callable[[], float] = time.monotonic,
         step_time: StepTime | None = None,
         compiler: Compiler | None = None,
+        make_core: Callable[..., EngineCore] = EngineCore,
         **options: Any,
     ) -> None:
         options = {"max_running": 8, "step_tokens": 16, "check_invariants": True, **options}
@@ -51,7 +52,7 @@ class Harness:
             model="test", context_length=context, kv_tokens=pages * page_size, page_size=page_size, threads=1,
             dtype="test", kernels="test", load_seconds=0.0,
         )  # fmt: skip
-        self.core = EngineCore(
+        self.core = make_core(
             self.config, self.worker, self.cache, vocabulary, ready, clock=clock, step_time=step_time, compiler=compiler
         )
         self.replies: dict[str, list[Reply]] = defaultdict(list)

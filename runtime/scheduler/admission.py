@@ -11,6 +11,7 @@ from palmette.radix_cache.cache import Lease, RadixCache, Tail
 from palmette.radix_cache.key import common_tokens
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.scheduler.batch import StepBatch
+from palmette.runtime.scheduler.known_scores import recall
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.sequence import Sequence
@@ -86,6 +87,7 @@ class Admission:
     def _take_pages(self, sequence: Sequence, running: Collection[Sequence], batch: StepBatch) -> bool:
         """Lease the cached prefix and allocate the pages for the rest; False where they are not to be had now."""
         cache, page_size = self._cache, self._page_size
+        recall(sequence, cache)
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace, priority=sequence.priority)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
@@ -122,7 +124,7 @@ class Admission:
         wanted = sequence.slice(lease.length, lease.length + most)
         for other in running:
             # A page is in one place of the tree, so whoever shares the last of the lease's pages shares all of them.
-            if other.computed <= lease.length + slots or other.namespace != sequence.namespace:
+            if other.computed <= lease.length + slots or other.namespace != sequence.namespace or other.arriving:
                 continue
             if whole and other.pages[whole - 1] != lease.pages[-1]:
                 continue

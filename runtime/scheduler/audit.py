@@ -33,7 +33,11 @@ class Findings:
 
 def inspect(cache: RadixCache, running: RunningSet) -> Findings:
     private = [sequence.pages[len(sequence.lease.pages) :] for sequence in running if sequence.lease is not None]
-    return Findings(check_invariants(cache, private), cache.leases - {sequence.lease for sequence in running})
+    leases = {sequence.lease for sequence in running}
+    for held in running.held():
+        private.append([*held.private])
+        leases.add(held.lease)
+    return Findings(check_invariants(cache, private), cache.leases - leases)
 
 
 def quarantine(findings: Findings, cache: RadixCache, running: RunningSet) -> list[Sequence]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from palmette.radix_cache.pages import PageId
 from palmette.runtime.grammar.masks import fill_masks
 from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
-from palmette.runtime.plan import SAMPLE, Purpose, SamplePlan, StepPlan, UInt32
+from palmette.runtime.plan import NO_TRIPLES, SAMPLE, Purpose, SamplePlan, StepPlan, UInt32
 from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.sequence import Generation, Sequence
 
@@ -25,7 +25,6 @@ V = TypeVar("V", int, float)
 # Most steps have no bias, no penalty, no score: shared, and never written to.
 NONE = np.zeros(0, dtype=np.int32)
 NO_FLOATS = np.zeros(0, dtype=np.float32)
-NO_TRIPLES = np.zeros((0, 3), dtype=np.int32)
 NO_SAMPLES = np.zeros(0, dtype=SAMPLE)
 NO_MASKS = np.zeros((0, 0), dtype=np.uint32)
 
@@ -34,7 +33,8 @@ _DRAWN = Struct("<qii")  # the fields of a SAMPLE that differ from token to toke
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Positions [start, end) of `sequence` are computed in this step."""
+    """Positions [start, end) of `sequence` are computed in this step. The last token may still have to be drawn, by
+    the step that runs while this one is planned."""
 
     sequence: Sequence
     start: int
@@ -43,7 +43,7 @@ class Row:
     @property
     def samples(self) -> bool:
         generation = self.sequence.generation
-        return generation is not None and generation.max_tokens > 0 and self.end == self.sequence.length
+        return generation is not None and generation.max_tokens > 0 and self.end >= self.sequence.length
 
     @property
     def scored(self) -> range:
@@ -58,11 +58,14 @@ class Row:
 class StepBatch:
     """What a step will do, while it is being decided. Table writes and copies take effect before the rows.
 
-    `subject`: the sequence that the plan is deciding about; it falls with a fault, as those with rows do.
+    `subject`: the sequence that the plan is deciding about; it falls with a fault, as those with rows do, and those
+    admitted, whose copies the step makes.
     """
 
     step: int
     rows: list[Row] = field(default_factory=list)
+    admitted: list[Sequence] = field(default_factory=list)
+    over: frozenset[Sequence] = frozenset()  # those that have ended since it was planned: their results are dropped
     copies: list[tuple[PageId, PageId, int]] = field(default_factory=list)
     table_writes: list[tuple[int, int, PageId]] = field(default_factory=list)
     tokens: int = 0
@@ -72,25 +75,40 @@ class StepBatch:
         self.rows.append(row)
         self.tokens += row.end - row.start
 
-    def plans(self, page_size: int) -> tuple[StepPlan, SamplePlan]:
-        step = _StepArrays(page_size)
-        sample = _SampleArrays()
+    def samples(self) -> dict[Sequence, int]:
+        """Each sequence that is given a token, and the index of its sample."""
+        return {row.sequence: index for index, row in enumerate(row for row in self.rows if row.samples)}
+
+    def step_plan(self, page_size: int, before: StepBatch | None = None) -> StepPlan:
+        """`before`: the step that runs meanwhile, to which tokens that it draws are left."""
+        arrays = _StepArrays(page_size, before)
         for row in self.rows:
-            first = step.add(row)
+            arrays.add(row)
+        return arrays.plan(self)
+
+    def sample_plan(self) -> SamplePlan:
+        """Made when every token before the step's is there: penalties, bias and masks depend on them."""
+        arrays = _SampleArrays()
+        logits_row = 0  # each score and each sample has logits of its own, in this order
+        for row in self.rows:
             for position in row.scored:
-                sample.score(step.need_logits(first + position - 1 - row.start), row.sequence, position)
+                arrays.score(logits_row, row.sequence, position)
+                logits_row += 1
             if row.samples:
                 generation = row.sequence.generation
                 assert generation is not None
-                sample.draw(step.need_logits(first + row.end - 1 - row.start), generation)
-        return step.plan(self), sample.plan()
+                arrays.draw(logits_row, generation)
+                logits_row += 1
+        return arrays.plan()
 
 
 class _StepArrays:
     """Plain lists, made into arrays once: most rows are single tokens, for which numpy costs more than it saves."""
 
-    def __init__(self, page_size: int) -> None:
+    def __init__(self, page_size: int, before: StepBatch | None) -> None:
         self._page_size = page_size
+        self._before = before
+        self._samples: dict[Sequence, int] | None = None
         self._slots: list[int] = []
         self._starts = [0]
         self._purposes: list[int] = []
@@ -98,9 +116,9 @@ class _StepArrays:
         self._positions: list[int] = []
         self._write_slots: list[int] = []
         self._logits_at: list[int] = []
+        self._drawn: list[tuple[int, int, int]] = []
 
-    def add(self, row: Row) -> int:
-        """Index of the row's first token among the step's tokens."""
+    def add(self, row: Row) -> None:
         sequence, page_size, pages = row.sequence, self._page_size, row.sequence.pages
         assert sequence.slot is not None
         first = self._starts[-1]
@@ -108,15 +126,22 @@ class _StepArrays:
         self._purposes.append(_purpose(sequence))
         self._starts.append(first + row.end - row.start)
         self._tokens += unpack(sequence.tokens[TOKEN_BYTES * row.start : TOKEN_BYTES * row.end])
+        if len(self._tokens) < self._starts[-1]:
+            self._await_token(sequence)
         self._positions += range(row.start, row.end)
         self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(row.start, row.end)]
-        return first
+        self._logits_at += [first + position - 1 - row.start for position in row.scored]
+        if row.samples:
+            self._logits_at.append(self._starts[-1] - 1)
 
-    def need_logits(self, token: int) -> int:
-        """Index among the step's logits of the token at index `token` of the step."""
-        if not self._logits_at or self._logits_at[-1] != token:
-            self._logits_at.append(token)
-        return len(self._logits_at) - 1
+    def _await_token(self, sequence: Sequence) -> None:
+        """The row's last token is being drawn by the step before."""
+        assert self._before is not None
+        if self._samples is None:
+            self._samples = self._before.samples()
+        self._drawn.append((len(self._tokens), self._before.step, self._samples[sequence]))
+        self._tokens.append(0)
+        self._purposes[-1] = Purpose.DECODE
 
     def plan(self, batch: StepBatch) -> StepPlan:
         return StepPlan(
@@ -130,6 +155,7 @@ class _StepArrays:
             positions=_int32(self._positions),
             write_slots=_int32(self._write_slots),
             logits_at=_int32(self._logits_at),
+            drawn=_triples(self._drawn),
         )
 
 

@@ -45,6 +45,7 @@ from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
 from palmette.runtime.scheduler.grammars import Grammars
 from palmette.runtime.scheduler.intake import Intake
+from palmette.runtime.scheduler.known_scores import recall
 from palmette.runtime.scheduler.output import Ending, append, fault, unsent
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
@@ -196,11 +197,32 @@ class EngineCore:
             if ending is not None:
                 self._end(sequence, ending)
                 return
+        if self._is_known(sequence):
+            return
         sequence.moment = self._steps
         self._queue.add(sequence)
 
+    def _is_known(self, sequence: Sequence) -> bool:
+        """Scores that are all kept by the cache are answered at once."""
+        scoring = sequence.scoring
+        if not recall(sequence, self._cache) or sequence.outputs_left:
+            return False
+        assert scoring is not None
+        if scoring.next < sequence.prompt_length:
+            return False
+        self._cache.match(sequence.key(sequence.prompt_length), sequence.namespace).release()  # it counts as a use
+        sequence.admitted = self._clock()
+        sequence.cached_tokens = sequence.reusable_tokens = sequence.prompt_length
+        if sequence.group is not None:
+            self._finish_score(sequence)
+        else:
+            self._finish(sequence, "length")
+        return True
+
     def _take_compiled(self, batch: StepBatch) -> None:
         """Requests whose grammar is there now line up; those whose grammar is none fail."""
+        if not self._grammars:
+            return
         idle = not (self._running or self._queue or self._replies)
         for sequence, problem in self._grammars.compiled(idle=idle):
             batch.subject = sequence
@@ -217,11 +239,10 @@ class EngineCore:
 
     def step(self) -> list[Reply]:
         """One step. Returns its replies; without work it does nothing."""
-        batch = StepBatch(self._steps, table_writes=self._running.table_writes)
+        batch = StepBatch(self._steps)
         try:
             with self._tally.time("plan"):
-                if self._grammars:
-                    self._take_compiled(batch)
+                self._take_compiled(batch)
                 self._planner.plan(batch)
             if batch.rows:
                 result = self._execute(batch)
@@ -229,6 +250,9 @@ class EngineCore:
                     self._commit(batch, result)
         except Exception as fault:
             self._contain(batch, fault)
+        return self._emit()
+
+    def _emit(self) -> list[Reply]:
         if self._config.check_invariants:
             findings = inspect(self._cache, self._running)
             assert not findings, findings
@@ -240,7 +264,7 @@ class EngineCore:
     def _execute(self, batch: StepBatch) -> StepResult:
         self._steps += 1
         with self._tally.time("plan"):
-            step_plan, sample_plan = batch.plans(self._page_size)
+            step_plan, sample_plan = batch.step_plan(self._page_size), batch.sample_plan()
         start = self._clock()
         with self._tally.time("execute"):
             result = self._worker.sample(self._worker.forward(step_plan), sample_plan)
@@ -255,9 +279,11 @@ class EngineCore:
             f"The step that computed this request failed: {_told(fault)}.",
             hint="Other requests go on. Please report it with the engine's log.",
         )
-        concerned = [row.sequence for row in batch.rows]
+        concerned = [row.sequence for row in batch.rows if row.sequence not in batch.over] + batch.admitted
         if batch.subject is not None:
             concerned.append(batch.subject)
+        written = {slot for slot, _, _ in batch.table_writes}  # block tables that the worker may not have
+        concerned += [sequence for sequence in self._running if sequence.slot in written]
         concerned += self._mend()
         if not concerned and self._broken_step == self._steps:  # twice over nobody: whoever is next must be the reason
             concerned = [*self._queue, *self._running][:1]
@@ -282,7 +308,6 @@ class EngineCore:
     # --- commit ---
 
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
-        self._running.table_writes.clear()
         sample = scored = 0
         for row in batch.rows:
             scores, samples = len(row.scored), row.samples
@@ -397,7 +422,7 @@ class EngineCore:
         assert scoring is not None
         sequence.first_token = self._clock()
         self._leave(sequence)
-        self._open[group.id].remove(sequence)
+        self._open[group.id] = [other for other in self._open[group.id] if other is not sequence]
         values = tuple(result.logprob for result in scoring.results if result.logprob is not None)
         group.results[sequence.group_index] = values
         group.usages.append(self._usage(sequence))

@@ -1,6 +1,7 @@
 """Decides what the next step computes: who decodes, which chunks are prefilled, who is admitted, who must give way.
 
-Only reserves pages and slots; nothing it does makes tokens or KV real. Called by the core, once a step.
+Only reserves pages and slots; nothing it does makes tokens or KV real. Called by the core, once a step: when all steps
+before are committed (`plan`), or while one runs (`plan_ahead`).
 """
 
 from __future__ import annotations
@@ -58,18 +59,44 @@ class Planner:
         for sequence in running:
             if sequence.decoding and sequence.slot is not None:  # else it gave way
                 batch.add(Row(sequence, sequence.computed, sequence.length))
+        self._complete(batch)
+
+    def plan_ahead(self, batch: StepBatch) -> bool:
+        """Fills `batch` as if the step that runs had been committed, and had ended no output.
+
+        False where somebody would have to give way: that can't be while a step uses their pages.
+        """
+        if self._preempts and self._queue and self._displaced(batch):
+            return False
+        decodes = [sequence for sequence in self._running if sequence.decodes_next]
+        for sequence in decodes:
+            batch.subject = sequence
+            missing = self._missing_pages(sequence)
+            if missing > self._cache.available():
+                return False
+            if missing > 0:
+                self._running.extend(sequence, self._cache.allocate(missing))
+        for sequence in decodes:
+            batch.add(Row(sequence, sequence.planned, sequence.expected))
+        self._complete(batch)
+        return True
+
+    def _complete(self, batch: StepBatch) -> None:
         if len(batch.rows) < len(self._running) or self._queue:
             self._add_prefills(batch)
+        if batch.rows:
+            batch.table_writes = self._running.take_table_writes()
         batch.subject = None
 
     def _add_prefills(self, batch: StepBatch) -> None:
         self._budget.begin(batch.rows)
         for sequence in self._running:
-            if not sequence.decoding:
+            if not sequence.decoding and sequence.planned < sequence.length:
                 self._add_chunk(sequence, batch)
         if self._may_admit(batch):
             for sequence in self._admission.admit(self._running, batch):
                 self._start(sequence)
+                batch.admitted.append(sequence)
                 self._add_chunk(sequence, batch)
                 if not self._may_admit(batch):
                     break
@@ -83,9 +110,10 @@ class Planner:
         return not self._hold.active
 
     def _add_chunk(self, sequence: Sequence, batch: StepBatch) -> None:
-        room = self._budget.room(batch, sequence.computed)
+        start = sequence.planned
+        room = self._budget.room(batch, start)
         if room > 0:
-            row = Row(sequence, sequence.computed, min(sequence.length, sequence.computed + room))
+            row = Row(sequence, start, min(sequence.length, start + room))
             batch.add(row)
             self._budget.took(row)
 
@@ -97,7 +125,7 @@ class Planner:
     def _grow(self, sequence: Sequence) -> None:
         """Pages for the positions of its newest tokens. Where they are not to be had others are retracted, or
         `sequence` itself; the first admitted one never is, so progress is always made."""
-        missing = -(-sequence.length // self._cache.page_size) - len(sequence.pages)
+        missing = self._missing_pages(sequence)
         while True:
             try:
                 pages = self._cache.allocate(missing)
@@ -112,19 +140,25 @@ class Planner:
                 self._running.extend(sequence, pages)
                 return
 
+    def _missing_pages(self, sequence: Sequence) -> int:
+        return -(-sequence.expected // self._cache.page_size) - len(sequence.pages)
+
     def _preempt(self, batch: StepBatch) -> None:
-        """Retracts running sequences of lower priority where the first that waits has neither slot nor pages."""
+        for victim in self._displaced(batch):
+            self._retract(victim)
+            self.preemptions += 1
+
+    def _displaced(self, batch: StepBatch) -> list[Sequence]:
+        """Running sequences of lower priority to retract, where the first that waits has neither slot nor pages."""
         first = next(self._queue.candidates())
         running = self._running
         if all(sequence.priority >= first.priority for sequence in running):
-            return
+            return []
         batch.subject = first
         missing = self._admission.pages_for(first) - self._admission.room(running)
         if missing <= 0 and not running.full:
-            return
-        for victim in preempted(running, first.priority, self._cache.page_size, pages=missing, slot=running.full):
-            self._retract(victim)
-            self.preemptions += 1
+            return []
+        return preempted(running, first.priority, self._cache.page_size, pages=missing, slot=running.full)
 
     def _retract(self, sequence: Sequence) -> None:
         """Give up slot and pages; what was computed stays in the tree until it is evicted."""

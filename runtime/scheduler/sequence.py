@@ -108,7 +108,10 @@ class ScoreGroup:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """State of one sequence. KV of the first `computed` tokens is committed; `pages` is the whole block table."""
+    """State of one sequence. KV of the first `computed` tokens is committed; `pages` is the whole block table.
+
+    `dispatched`, `drawing` and `arriving` are off but where steps are planned while others run.
+    """
 
     request_id: str
     tokens: bytearray  # prompt and output, int32 little-endian
@@ -125,6 +128,9 @@ class Sequence:
     targets: Targets = NO_TARGETS
     moment: int = 0  # the step before which it arrived: what arrived between two steps arrived together
     computed: int = 0
+    dispatched: int = 0  # positions behind those that steps in flight compute
+    drawing: int = 0  # tokens that steps in flight draw
+    arriving: bool = False  # admitted by a step in flight: what that copies for it isn't there yet
     pages: list[PageId] = field(default_factory=list)
     lease: Lease | None = None
     slot: int | None = None
@@ -155,6 +161,30 @@ class Sequence:
     def decoding(self) -> bool:
         """Only the newest output token is missing its KV."""
         return self.generation is not None and self.generation.outputs > 0 and self.computed == self.length - 1
+
+    @property
+    def planned(self) -> int:
+        """Where its next row begins."""
+        return self.computed + self.dispatched
+
+    @property
+    def expected(self) -> int:
+        """Its length once the steps in flight have drawn their tokens."""
+        return self.length + self.drawing
+
+    @property
+    def decodes_next(self) -> bool:
+        """Whether its next row decodes, as far as that is known already. Behind a token that is just being drawn one
+        is not known where a grammar may force others, or where the output ends for certain; a stop is found too late.
+        """
+        if not self.drawing:
+            return self.decoding
+        generation = self.generation
+        return (
+            generation is not None
+            and generation.constrained is None
+            and generation.outputs + self.drawing < generation.max_tokens
+        )
 
     @property
     def matchable(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from palmette.radix_cache.store import Store
 from palmette.runtime.models.loading import Model
 from palmette.runtime.plan import SamplePlan, StepPlan, StepResult
-from palmette.runtime.worker.inputs import BlockTables
+from palmette.runtime.worker.inputs import BlockTables, DrawnTokens
 from palmette.runtime.worker.native_sampler import NativeSampler
 from palmette.runtime.worker.sampler import sample
 
@@ -32,6 +32,7 @@ class CpuWorker:
         self._model = model
         self._store = store
         self._tables = BlockTables(slots, -(-context_length // page_size), page_size)
+        self._drawn = DrawnTokens()
         self._sample = NativeSampler(model.native) if model.native is not None else sample
 
     def forward(self, plan: StepPlan) -> Forwarded:
@@ -39,13 +40,13 @@ class CpuWorker:
         if len(plan.page_copies):
             self._store.copy_pages(plan.page_copies)
         self._tables.apply(plan)
-        logits = self._model.forward(self._tables.batch(plan), self._store)
+        logits = self._model.forward(self._tables.batch(plan, self._drawn.fill(plan)), self._store)
         return Forwarded(plan.step, logits, time.perf_counter() - start)
 
     def sample(self, handle: Forwarded, plan: SamplePlan) -> StepResult:
         start = time.perf_counter()
         drawn = self._sample(handle.logits.numpy(), plan)
-        return StepResult(
+        result = StepResult(
             step=handle.step,
             tokens=drawn.tokens,
             logprobs=drawn.logprobs,
@@ -56,3 +57,5 @@ class CpuWorker:
             forward_seconds=handle.seconds,
             sample_seconds=time.perf_counter() - start,
         )
+        self._drawn.keep(result)
+        return result

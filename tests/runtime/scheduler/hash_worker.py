@@ -31,29 +31,41 @@ class HashWorker:
         self.steps: list[StepPlan] = []
         self.fail_at: set[int] = set()
         self.poison: set[int] = set()  # tokens whose logits come out as NaN
+        self._drawn: dict[int, list[int]] = {}  # by step
+        self._failed = False  # the last step
 
     def forward(self, plan: StepPlan) -> Handle:
         plan = decode(encode(plan), StepPlan)
         self.steps.append(plan)
-        if plan.step in self.fail_at:
+        behind_a_failure, self._failed = self._failed, plan.step in self.fail_at
+        if self._failed:
             raise RuntimeError("the device is on fire")
         size = self._page_size
         for source, destination, slots in plan.page_copies.tolist():
             self.kv[destination * size : destination * size + slots] = self.kv[source * size : source * size + slots]
         writes = plan.table_writes
         self._tables[writes[:, 0], writes[:, 1]] = writes[:, 2]
+        tokens = plan.tokens.copy()
+        for at, step, index in plan.drawn.tolist():
+            assert step == self.steps[-2].step, "only the step before can be running while one is planned"
+            tokens[at] = self._drawn[step][index] if step in self._drawn else 0
         assert len(set(plan.write_slots.tolist())) == len(plan.write_slots), "two tokens are written to one slot"
-        self.kv[plan.write_slots, 0] = plan.tokens
+        self.kv[plan.write_slots, 0] = tokens
         self.kv[plan.write_slots, 1] = plan.positions
         row_of = np.searchsorted(plan.row_starts, plan.logits_at, side="right") - 1
-        logits = [self._logits(plan, int(row), int(at)) for row, at in zip(row_of, plan.logits_at, strict=True)]
+        logits = [
+            self._logits(plan, int(row), int(at), behind_a_failure)
+            for row, at in zip(row_of, plan.logits_at, strict=True)
+        ]
         return Handle(plan.step, np.array(logits, dtype=np.float32).reshape(len(logits), self._vocabulary))
 
-    def _logits(self, plan: StepPlan, row: int, at: int) -> npt.NDArray[np.float32]:
+    def _logits(self, plan: StepPlan, row: int, at: int, behind_a_failure: bool) -> npt.NDArray[np.float32]:
         position = int(plan.positions[at])
         where = np.arange(position + 1)
         table = self._tables[plan.row_slots[row]]
         read = self.kv[table[where // self._page_size] * self._page_size + where % self._page_size]
+        if behind_a_failure and (read[:, 1] != where).any():  # a row planned as if that step had succeeded
+            return np.full(self._vocabulary, np.nan, dtype=np.float32)
         assert (read[:, 1] == where).all(), f"row {row} reads KV of other positions: {read[:, 1].tolist()}"
         digest = hashlib.blake2b(read[:, 0].tobytes(), digest_size=8).digest()
         if int(read[-1, 0]) in self.poison:
@@ -63,6 +75,7 @@ class HashWorker:
 
     def sample(self, handle: Handle, plan: SamplePlan) -> StepResult:
         drawn = sample(handle.logits, decode(encode(plan), SamplePlan))
+        self._drawn[handle.step] = drawn.tokens.tolist()
         return StepResult(
             step=handle.step,
             tokens=drawn.tokens,

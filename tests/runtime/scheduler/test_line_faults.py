@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -29,14 +30,13 @@ STEM = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 MAX_RUNNING = 3
 
 # Lines of a step that can't be survived, by what they are part of, each with its reason.
-OUTSIDE = {
-    (
-        "core.py",
-        "step",
-    ): "before and behind the containment itself; a fault there ends the engine, and its front restarts it",
-}
+OUTSIDE = dict.fromkeys(
+    (("core.py", "step"), ("core.py", "_emit"), *(("overlap.py", f) for f in ("step", "_dispatch", "_draw", "_land"))),
+    "before and behind the containment itself; a fault there ends the engine, and its front restarts it",
+)
 
 Line = tuple[str, int]
+MakeHarness = Callable[..., HashHarness]
 
 
 def arrivals(policy: str) -> dict[int, list[Generate | Score]]:
@@ -86,9 +86,9 @@ class Run:
     left_the_step: bool = False
 
     @classmethod
-    def of(cls, policy: str) -> Run:
+    def of(cls, policy: str, make_harness: MakeHarness) -> Run:
         options = {"pages": 8, "page_size": 4, "max_running": MAX_RUNNING, "step_tokens": 6, "aging_beta": 2}
-        harness = HashHarness(policy=policy, check_invariants=False, step_time=Never(), **options)
+        harness = make_harness(policy=policy, check_invariants=False, step_time=Never(), **options)
         return cls(policy, harness, {})
 
     def go(self, fault: Line | None = None, at_step: int = 0) -> None:
@@ -123,7 +123,7 @@ class Run:
 
         def told(batch: Any, fault: Exception) -> None:
             touched = [row.sequence for row in batch.rows] + ([batch.subject] if batch.subject is not None else [])
-            seen.update(sequence.request_id for sequence in touched)
+            seen.update(sequence.request_id for sequence in (*touched, *core._running))
             contain(batch, fault)
 
         core._contain = told  # type: ignore[method-assign]
@@ -152,16 +152,16 @@ def _ours(frame: FrameType) -> bool:
     return name.startswith(ROOMS) or frame.f_code.co_filename.startswith(ROOMS)
 
 
-def lines(policy: str) -> dict[Line, int]:
-    run = Run.of(policy)
+def lines(policy: str, make_harness: MakeHarness) -> dict[Line, int]:
+    run = Run.of(policy, make_harness)
     run.go()
     assert run.harness.core.counters().retractions > 0
     assert run.harness.core.counters().evicted_pages > 0
     return run.first
 
 
-def strike(policy: str, line: Line, step: int, expected: dict[str, Any]) -> Run:
-    run = Run.of(policy)
+def strike(policy: str, line: Line, step: int, expected: dict[str, Any], make_harness: MakeHarness) -> Run:
+    run = Run.of(policy, make_harness)
     try:
         run.go(line, step)
     except Fault:
@@ -181,14 +181,14 @@ def strike(policy: str, line: Line, step: int, expected: dict[str, Any]) -> Run:
     return run
 
 
-def check(policy: str, every: int) -> None:
+def check(policy: str, every: int, make_harness: MakeHarness = HashHarness) -> None:
     logging.disable(logging.CRITICAL)
     try:
         expected = {request.id: alone(request) for group in arrivals(policy).values() for request in group}
-        chosen = sorted(lines(policy).items())[::every]
+        chosen = sorted(lines(policy, make_harness).items())[::every]
         visited = 0
         for line, step in chosen:
-            run = strike(policy, line, step, expected)
+            run = strike(policy, line, step, expected, make_harness)
             visited += run.raised is not None
             if run.left_the_step:
                 where = (Path(line[0]).name, run.raised)
