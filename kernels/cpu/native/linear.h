@@ -99,11 +99,11 @@ PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, Group* group) {
   const vf zero{};
   const float most = max_lanes(max(max(a, zero - a), max(b, zero - b)));
   const float inverse = most > 0 ? 127.0f / most : 0.0f;
-  typedef int8_t v16b __attribute__((vector_size(16)));
-  store(q, __builtin_convertvector(__builtin_convertvector(round_even(a * splat(inverse)), vi), v16b));
-  store(q + LANES, __builtin_convertvector(__builtin_convertvector(round_even(b * splat(inverse)), vi), v16b));
-  int32_t first = 0, second = 0;
-  for (int i = 0; i < LANES; i++) first += q[i], second += q[i + LANES];
+  const vi low = __builtin_convertvector(round_even(a * splat(inverse)), vi);
+  const vi high = __builtin_convertvector(round_even(b * splat(inverse)), vi);
+  store_bytes(q, low);
+  store_bytes(q + LANES, high);
+  const int32_t first = sum_lanes(low), second = sum_lanes(high);
   const float scale = most / 127.0f;
   *group = Group{scale, scale * float(first + second), -128 * (first + second), -128 * first};
 }

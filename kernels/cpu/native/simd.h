@@ -123,6 +123,26 @@ PALMETTE_INLINE float max_lanes(vf x) {
   return x[0];
 }
 
+// The lanes of integers: exact in any order.
+PALMETTE_INLINE int32_t sum_lanes(vi x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_add_epi32((__m512i)x);
+#else
+  int32_t sum = 0;
+  for (int i = 0; i < LANES; i++) sum += x[i];
+  return sum;
+#endif
+}
+// Sixteen integers of -128 … 127 as bytes.
+PALMETTE_INLINE void store_bytes(int8_t* to, vi x) {
+#if defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8((__m512i)x));
+#else
+  typedef int8_t v16b __attribute__((vector_size(16)));
+  store(to, __builtin_convertvector(x, v16b));
+#endif
+}
+
 // Round to the nearest integer, ties to even; |x| < 2^22.
 PALMETTE_INLINE vf round_even(vf x) {
   const vf magic = splat(12582912.0f);
