@@ -12,6 +12,7 @@ from typing import Any
 from palmette.runtime.parsers.cursor import Cursor, Ended, Markers, Steps
 from palmette.runtime.parsers.emitter import Writer
 from palmette.runtime.parsers.json_text import clean, decode, encode
+from palmette.runtime.parsers.literals import literal_json
 
 DEEPEST = 8  # references and unions that are followed
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -98,6 +99,8 @@ def typed(text: str, kinds: frozenset[str] | None) -> str:
             return said  # of no type that was asked for, but a value
     elif kinds is None:
         is_json = is_json and not isinstance(value, str)
+    elif "string" not in kinds and said[:1] in ("{", "["):
+        return literal_json(said)  # as Python writes it
     return said if is_json else encode(clean(text))
 
 

@@ -4,6 +4,8 @@ Each text is written out by hand after the template that its comment names: what
 stop token, which the engine keeps to itself.
 """
 
+# ruff: noqa: E501 (a rendering is easier to compare in long lines)
+
 from __future__ import annotations
 
 import itertools
@@ -70,7 +72,7 @@ AWKWARD = {
     "places": ["a,b", "c]d", "line\nbreak\ttab"],
 }
 AWKWARD_JSON = json.dumps(AWKWARD, ensure_ascii=False)
-CODE = 'def f(x):\n    return "<b>" + x  # \'quoted\' \\n\n'
+CODE = "def f(x):\n    return \"<b>\" + x  # 'quoted' \\n\n"
 
 
 def json_case(id: str, tools: str, form: str, **more: Any) -> Case:
@@ -267,9 +269,11 @@ CASES = [
         calls=[("get_weather", WEATHER), ("now", {})],
     ),
     Case(
-        id="mistral-v11", tools="mistral", output='[TOOL_CALLS]now{}[TOOL_CALLS]now{"x": "[ARGS]"}',
+        id="mistral-v11",
+        tools="mistral",
+        output='[TOOL_CALLS]now{}[TOOL_CALLS]now{"x": "[ARGS]"}',
         calls=[("now", {}), ("now", {"x": "[ARGS]"})],
-    ),  # fmt: skip
+    ),
     # deepseek-ai/DeepSeek-V3-0324.
     Case(
         id="deepseek-v3",
@@ -400,7 +404,7 @@ CASES = [
         thinks="harmony",
         output="<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>"
         "<|start|>assistant<|channel|>commentary<|message|>**Plan**:\n1. Look<|end|><|start|>assistant<|channel|>commentary"
-        ' to=functions.now<|constrain|>json<|message|>{}',
+        " to=functions.now<|constrain|>json<|message|>{}",
         reasoning="One.\n\nTwo.",
         text="**Plan**:\n1. Look",
         calls=[("now", {})],
@@ -513,8 +517,11 @@ CASES = [
     ),
     # Cut off, and broken by the model.
     Case(
-        id="cut-in-a-marker", tools="hermes", output="Hi\n<tool_ca", text="Hi\n<tool_ca",
-    ),  # fmt: skip
+        id="cut-in-a-marker",
+        tools="hermes",
+        output="Hi\n<tool_ca",
+        text="Hi\n<tool_ca",
+    ),
     Case(
         id="cut-before-the-name",
         tools="hermes",

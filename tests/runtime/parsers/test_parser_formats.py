@@ -1,4 +1,4 @@
-"""Every format: what its published rendering means, however it is cut, and what is left of it when it ends too early."""
+"""Every format: what its published rendering means, however it is cut, and what is left when it ends too early."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def starts(whole: list[Event], beginning: list[Event]) -> bool:
     return text is not None and type(match) is type(last) and match.text.startswith(text)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("id", ["hermes-awkward", "llama-awkward", "mistral-awkward", "deepseek-v3-awkward", "kimi-awkward"])
+@pytest.mark.parametrize(
+    "id", ["hermes-awkward", "llama-awkward", "mistral-awkward", "deepseek-v3-awkward", "kimi-awkward"]
+)
 def test_json_arguments_stream_as_they_are(id: str) -> None:
     """Nothing of the arguments is held back, nor written anew: a call cut off has their beginning."""
     case = BY_ID[id]

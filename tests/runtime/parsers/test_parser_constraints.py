@@ -1,0 +1,125 @@
+"""Grammars for calls: what they allow is what the parsers read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from output_cases import TOOLS, Case, events_of, parser_of
+
+from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.grammar.compile import compile
+from palmette.runtime.grammar.protocol import Grammar
+from palmette.runtime.messages.grammar import GrammarSource
+from palmette.runtime.parsers.constraints import check_tools, constraint_for
+from palmette.runtime.parsers.protocol import NamedTool, Tool, collect
+from palmette.runtime.parsers.registry import names, tool_format
+
+STRICT = Tool(
+    name="paint",
+    strict=True,
+    parameters={
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "green"]}, "coats": {"type": "integer"}},
+        "required": ["colour"],
+        "additionalProperties": False,
+    },
+)
+OTHER = Tool(name="now")
+
+
+def compiled(source: GrammarSource | None) -> Grammar:
+    assert source is not None
+    return compile(source.kind, source.text, **source.options)
+
+
+def written(format: str, name: str, arguments: str) -> str:
+    tag = tool_format(format).tag(name)
+    return f"{tag.begin}{arguments}{tag.end}"
+
+
+@pytest.mark.parametrize("format", names().tools)
+def test_required(format: str) -> None:
+    grammar = compiled(constraint_for(format, [STRICT, OTHER], "required"))
+    red = written(format, "paint", '{"colour": "red"}')
+    now = written(format, "now", "{}")
+    for text in (red, now, red + now):
+        assert grammar.accepts(text)
+        calls = collect(events_of(parser_of(Case(id="", tools=format, output=""), [STRICT, OTHER]), [text])).calls
+        assert "".join(written(format, call.name, call.arguments) for call in calls) == text
+    for text in ("", "Hello", red + "Hello", "Hello" + red, written(format, "paint", '{"colour": "blue"}'),
+                 written(format, "other", "{}"), written(format, "now", '{"x": 1}')):  # fmt: skip
+        assert not grammar.accepts(text), text
+
+
+@pytest.mark.parametrize("format", names().tools)
+def test_named(format: str) -> None:
+    grammar = compiled(constraint_for(format, [STRICT, OTHER], NamedTool("paint")))
+    red = written(format, "paint", '{"colour": "red", "coats": 2}')
+    assert grammar.accepts(red)
+    assert not grammar.accepts(red + red)
+    assert not grammar.accepts(written(format, "now", "{}"))
+
+
+@pytest.mark.parametrize("format", names().tools)
+def test_strict_tools_of_a_free_choice(format: str) -> None:
+    grammar = compiled(constraint_for(format, [STRICT, OTHER]))
+    red = written(format, "paint", '{"colour": "red"}')
+    for text in ("Hello.", red, "Hello. " + red, red + red, written(format, "now", '{"any": [1, "x"]}')):
+        assert grammar.accepts(text), text
+    assert not grammar.accepts(written(format, "paint", '{"colour": "blue"}'))
+
+
+def test_one_call_at_most() -> None:
+    grammar = compiled(constraint_for("hermes", [STRICT, OTHER], "required", parallel=False))
+    now = written("hermes", "now", "{}")
+    assert grammar.accepts(now)
+    assert not grammar.accepts(now + now)
+
+
+def test_where_nothing_is_asked() -> None:
+    assert constraint_for("hermes", [OTHER]) is None
+    assert constraint_for("hermes", []) is None
+    assert constraint_for("hermes", [STRICT], "none") is None
+
+
+def test_it_is_plain_data() -> None:
+    source = constraint_for("hermes", [OTHER], "required")
+    assert source is not None
+    assert source.kind == "structural_tag"
+    assert json.loads(source.text) == {
+        "structures": [
+            {
+                "begin": '<tool_call>\n{"name": "now", "arguments": ',
+                "schema": {"type": "object", "properties": {}, "additionalProperties": False},
+                "end": "}\n</tool_call>",
+            }
+        ],
+        "triggers": ["<tool_call>"],
+    }
+    assert source.options == {"free_text": False, "at_least_one": True, "stop_after_first": False}
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "says"),
+    [
+        ([Tool(name="a b")], "auto", "'a b'"),
+        ([Tool(name="")], "auto", "''"),
+        ([Tool(name="x" * 65)], "auto", "1 to 64"),
+        ([OTHER, OTHER], "auto", "Two tools"),
+        ([Tool(name=f"t{number}") for number in range(129)], "auto", "129 tools; at most 128"),
+        ([OTHER], NamedTool("other"), "'other', which is not among the tools \\(now\\)"),
+        ([], NamedTool("other"), "none"),
+        ([], "required", "no tools are offered"),
+    ],
+)
+def test_tools_that_can_not_be_offered(tools: list[Tool], choice: Any, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says) as error:
+        check_tools(tools, choice)
+    assert error.value.hint
+    assert error.value.param in ("tools", "tool_choice")
+
+
+def test_the_tools_of_the_cases_can_be_offered() -> None:
+    check_tools(TOOLS, "required")
