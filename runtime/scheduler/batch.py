@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from palmette.radix_cache.pages import PageId
 from palmette.runtime.grammar.masks import fill_masks
-from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
+from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.plan import NO_TRIPLES, SAMPLE, Purpose, SamplePlan, StepPlan, UInt32
 from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.sequence import Generation, Sequence
@@ -28,10 +28,13 @@ NO_FLOATS = np.zeros(0, dtype=np.float32)
 NO_SAMPLES = np.zeros(0, dtype=SAMPLE)
 NO_MASKS = np.zeros((0, 0), dtype=np.uint32)
 
+NO_POSITIONS = range(0)
+PREFILL, DECODE, SCORE = map(int, Purpose)  # numpy takes plain numbers in half the time
+
 _DRAWN = Struct("<qii")  # the fields of a SAMPLE that differ from token to token
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """Positions [start, end) of `sequence` are computed in this step. The last token may still have to be drawn, by
     the step that runs while this one is planned."""
@@ -39,19 +42,18 @@ class Row:
     sequence: Sequence
     start: int
     end: int
+    samples: bool = field(init=False)
+    decodes: bool = field(init=False)  # it computes the newest output token alone
+    scored: range = field(init=False)  # positions whose token its logits score (those of the position before)
 
-    @property
-    def samples(self) -> bool:
-        generation = self.sequence.generation
-        return generation is not None and generation.max_tokens > 0 and self.end >= self.sequence.length
-
-    @property
-    def scored(self) -> range:
-        """Positions whose token is scored by this row's logits (those of the position before)."""
-        scoring = self.sequence.scoring
-        if scoring is None:
-            return range(0)
-        return range(max(scoring.next, self.start + 1), min(self.end, self.sequence.prompt_length - 1) + 1)
+    def __post_init__(self) -> None:
+        sequence, start, end = self.sequence, self.start, self.end
+        generation, scoring = sequence.generation, sequence.scoring
+        self.samples = generation is not None and generation.max_tokens > 0 and end >= sequence.length
+        self.decodes = self.samples and start == end - 1 and start >= sequence.prompt_length
+        self.scored = NO_POSITIONS
+        if scoring is not None:
+            self.scored = range(max(scoring.next, start + 1), min(end, sequence.prompt_length - 1) + 1)
 
 
 @dataclass(slots=True)
@@ -112,36 +114,40 @@ class _StepArrays:
         self._slots: list[int] = []
         self._starts = [0]
         self._purposes: list[int] = []
-        self._tokens: list[int] = []
+        self._tokens = bytearray()
         self._positions: list[int] = []
         self._write_slots: list[int] = []
         self._logits_at: list[int] = []
         self._drawn: list[tuple[int, int, int]] = []
 
     def add(self, row: Row) -> None:
-        sequence, page_size, pages = row.sequence, self._page_size, row.sequence.pages
+        sequence, start, end = row.sequence, row.start, row.end
+        page_size, pages, first = self._page_size, sequence.pages, self._starts[-1]
         assert sequence.slot is not None
-        first = self._starts[-1]
         self._slots.append(sequence.slot)
-        self._purposes.append(_purpose(sequence))
-        self._starts.append(first + row.end - row.start)
-        self._tokens += unpack(sequence.tokens[TOKEN_BYTES * row.start : TOKEN_BYTES * row.end])
-        if len(self._tokens) < self._starts[-1]:
-            self._await_token(sequence)
-        self._positions += range(row.start, row.end)
-        self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(row.start, row.end)]
-        self._logits_at += [first + position - 1 - row.start for position in row.scored]
+        self._starts.append(first + end - start)
+        self._tokens += sequence.tokens[TOKEN_BYTES * start : TOKEN_BYTES * end]
+        if row.decodes:  # most rows
+            self._purposes.append(DECODE)
+            self._positions.append(start)
+            self._write_slots.append(pages[start // page_size] * page_size + start % page_size)
+            if end > sequence.length:
+                self._await_token(sequence)
+        else:
+            self._purposes.append(SCORE if sequence.group is not None else PREFILL)
+            self._positions += range(start, end)
+            self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(start, end)]
+            self._logits_at += [first + position - 1 - start for position in row.scored]
         if row.samples:
             self._logits_at.append(self._starts[-1] - 1)
 
     def _await_token(self, sequence: Sequence) -> None:
-        """The row's last token is being drawn by the step before."""
+        """The row's token is being drawn by the step before."""
         assert self._before is not None
         if self._samples is None:
             self._samples = self._before.samples()
-        self._drawn.append((len(self._tokens), self._before.step, self._samples[sequence]))
-        self._tokens.append(0)
-        self._purposes[-1] = Purpose.DECODE
+        self._drawn.append((self._starts[-1] - 1, self._before.step, self._samples[sequence]))
+        self._tokens += bytes(TOKEN_BYTES)
 
     def plan(self, batch: StepBatch) -> StepPlan:
         return StepPlan(
@@ -151,7 +157,7 @@ class _StepArrays:
             row_slots=_int32(self._slots),
             row_starts=_int32(self._starts),
             row_purposes=_int32(self._purposes),
-            tokens=_int32(self._tokens),
+            tokens=np.frombuffer(self._tokens, dtype="<i4"),
             positions=_int32(self._positions),
             write_slots=_int32(self._write_slots),
             logits_at=_int32(self._logits_at),
@@ -174,9 +180,10 @@ class _SampleArrays:
         self._scored.append((logits_row, sequence.token(position), sequence.scoring.top_count))
 
     def draw(self, logits_row: int, generation: Generation) -> None:
+        mask = 0
         if generation.constrained is not None:
             self._constrained.append(generation.constrained)
-        mask = len(self._constrained) if generation.constrained is not None else 0
+            mask = len(self._constrained)
         self._records.append(generation.record + _DRAWN.pack(generation.output_index, logits_row, mask))
         self._biases.append(_bias(generation))
         self._seen.append(generation.seen or {})
@@ -203,12 +210,6 @@ class _SampleArrays:
         masks = np.empty((len(constrained), constrained[0].words), dtype=np.uint32)
         fill_masks([each.matcher for each in constrained], masks)
         return masks
-
-
-def _purpose(sequence: Sequence) -> Purpose:
-    if sequence.decoding:
-        return Purpose.DECODE
-    return Purpose.SCORE if sequence.group is not None else Purpose.PREFILL
 
 
 def _bias(generation: Generation) -> dict[int, float]:

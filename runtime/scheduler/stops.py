@@ -58,14 +58,17 @@ class StopChecker:
     @property
     def held(self) -> int:
         """Bytes at the end of the text that may still become a pattern's match."""
+        if not self._watches:
+            return 0
         return max((watch.held(self._text) for watch in self._watches), default=0)
 
     def accept(self, token: int, count: int) -> Stop | None:
         """`token` is the `count`-th output token (from 1). The stop it completes, or None."""
+        if not self._strings and not self._watches:
+            return Stop(token, count - 1, b"") if token in self._token_ids and count >= self._min_tokens else None
         before = len(self._text)
-        if self._strings or self._watches:
-            self._text += self._vocabulary.pieces[token]
-            self._ends.append(len(self._text))
+        self._text += self._vocabulary.pieces[token]
+        self._ends.append(len(self._text))
         matches = [
             _Match(span[0], span[0] - span[1], watch.pattern)
             for watch in self._watches

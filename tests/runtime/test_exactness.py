@@ -24,6 +24,7 @@ from palmette.runtime.config import DType, KvDType
 from palmette.runtime.messages.requests import Generate, Request, Score
 from palmette.runtime.models.loading import Model, load_model
 from palmette.runtime.plan import Worker
+from palmette.runtime.scheduler.overlap import OverlappingCore
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.vocabulary import Vocabulary
 from palmette.runtime.worker.worker import CpuWorker
@@ -83,10 +84,10 @@ def alone(request: Request, numerics: Numerics, context: int = 400) -> Any:
     return harness.answer(request.id)
 
 
-def check(workload: Workload, aborts: list[bool], threads: int, numerics: Numerics) -> None:
+def check(workload: Workload, aborts: list[bool], threads: int, numerics: Numerics, **more: Any) -> None:
     options, requests, _ = workload
     set_threads(threads)
-    harness = ModelHarness(numerics, threads, **options)
+    harness = ModelHarness(numerics, threads, **options, **more)
     aborted = run_workload(harness, workload, aborts[: len(requests)])
     for request in requests:
         assert isinstance(request, Generate | Score)
@@ -104,6 +105,14 @@ def test_any_program_of_requests_is_bit_identical(
     workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
 ) -> None:
     check(workload, aborts, threads, numerics)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
+def test_steps_planned_while_others_run_are_bit_identical(
+    workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
+) -> None:
+    check(workload, aborts, threads, numerics, make_core=OverlappingCore)
 
 
 @pytest.mark.slow
