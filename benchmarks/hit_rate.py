@@ -2,7 +2,8 @@
 
     python -m benchmarks.hit_rate [--data DIR] [--out DIR] [--policies lru,cost,program]
 
-Cache only: each request is matched and inserted as it arrives. A size is a share of all blocks of the trace.
+Cache only: each request is matched and inserted as it arrives. A size is a share of all blocks of the trace. The
+clock reads the real trace's seconds, and counts the requests of the others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.traces import SYNTHETIC, Trace, mooncake
+from benchmarks.traces import SYNTHETIC, Trace, mooncake, mooncake_arrivals
 from palmette.radix_cache.belady import belady_hits, infinite_hits, policy_hits
 from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.roofline.plot import Chart, Series, svg
@@ -22,13 +23,15 @@ REQUESTS = 6000
 SEED = 1
 
 
-def traces(data: Path) -> dict[str, Trace]:
-    """The real trace where there is one, and the seeded ones."""
-    found = {"conversation": mooncake(data / REAL)} if (data / REAL).exists() else {}
-    return {**found, **{name: make(REQUESTS, SEED) for name, make in SYNTHETIC.items()}}
+def traces(data: Path) -> dict[str, tuple[Trace, list[float] | None]]:
+    """The real trace where there is one, with its arrivals, and the seeded ones."""
+    found, real = {}, data / REAL
+    if real.exists():
+        found["conversation"] = (mooncake(real), mooncake_arrivals(real))
+    return {**found, **{name: (make(REQUESTS, SEED), None) for name, make in SYNTHETIC.items()}}
 
 
-def study(name: str, trace: Trace, policies: list[str]) -> Chart:
+def study(name: str, trace: Trace, arrivals: list[float] | None, policies: list[str]) -> Chart:
     """Prints a table in Markdown; returns the curves."""
     blocks = sum(map(len, trace))
     infinite = infinite_hits(trace) / blocks
@@ -41,7 +44,7 @@ def study(name: str, trace: Trace, policies: list[str]) -> Chart:
         rates = []
         for policy in policies:
             start = time.process_time()
-            rates.append(policy_hits(trace, capacity, eviction_policy(policy)) / blocks)
+            rates.append(policy_hits(trace, capacity, eviction_policy(policy), arrivals) / blocks)
             cost = (time.process_time() - start) / len(trace) * 1e3
             curves[policy].append((share, rates[-1]))
         best = belady_hits(trace, capacity) / blocks
@@ -60,7 +63,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write hit-rate.svg here")
     parser.add_argument("--policies", default="lru,lfu,slru,cost,program", help="the last is compared with lru")
     options = parser.parse_args()
-    charts = [study(name, trace, options.policies.split(",")) for name, trace in traces(options.data).items()]
+    policies = options.policies.split(",")
+    charts = [study(name, *trace, policies) for name, trace in traces(options.data).items()]
     if options.out is not None:
         (options.out / "hit-rate.svg").write_text(svg(charts, "Hit rates by cache size"), encoding="utf-8")
 

@@ -1,7 +1,8 @@
 """What the verbs of the radix cache cost, by page size and by number of nodes: match, insert, eviction, memory.
 
-`python -m benchmarks.radix` prints the tables of docs/radix-cache.md; `--quick` a smaller tree. CPU time, simulated
-pages (no KV bytes). Each configuration runs in a process of its own, so that its resident memory is its own.
+`python -m benchmarks.radix` prints the tables of docs/radix-cache.md; `--quick` a smaller tree, `--eviction program`
+under another policy than LRU. CPU time, simulated pages (no KV bytes). Each configuration runs in a process of its
+own, so that its resident memory is its own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.eviction import EvictionName, eviction_policy
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack
 
@@ -95,11 +98,11 @@ def run(cache: RadixCache, key: bytes) -> None:
     cache.finish(lease, key, [*lease.pages, *cache.allocate(needed)])
 
 
-def measure(shape: Shape) -> Costs:
+def measure(shape: Shape, eviction: str) -> Costs:
     forest = Forest(shape)
     spare = 3 * SAMPLES * KEY_TOKENS  # for what is inserted
     pages = (shape.tokens * 13 // 10 + spare) // shape.page_size + 4 * shape.leaves
-    cache = RadixCache(pages, shape.page_size)
+    cache = RadixCache(pages, shape.page_size, eviction=eviction_policy(eviction))
     gc.collect()
     gc.freeze()
     before, free_list = resident(), sys.getsizeof(cache.pool._free)
@@ -218,6 +221,8 @@ def object_bytes(cache: RadixCache) -> int:
     for node in cache.tree.nodes():
         children = node.children
         parts = [node, children, node.pages, node.key]
+        if node.past is not None:
+            parts.append(node.past)
         if children:
             parts += [children._nodes, children._heads]
         total += sum(map(sys.getsizeof, parts)) + GC_BYTES * sum(map(gc.is_tracked, parts))
@@ -225,9 +230,9 @@ def object_bytes(cache: RadixCache) -> int:
     return total
 
 
-def in_own_process(shape: Shape) -> Costs:
+def in_own_process(shape: Shape, eviction: str) -> Costs:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(measure, (shape,))
+        return pool.apply(measure, (shape, eviction))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -235,10 +240,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="5,000 leaves, 2.5 M tokens")
     parser.add_argument("--page-sizes", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--leaves", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--eviction", choices=get_args(EvictionName), default="lru")
     given = parser.parse_args(arguments)
     leaves = [5_000] if given.quick else given.leaves
     print(
-        f"Python {sys.version.split()[0]}; median of {SAMPLES} (eviction: mean), µs of CPU time; "
+        f"Python {sys.version.split()[0]}; eviction {given.eviction}; "
+        f"median of {SAMPLES} (eviction: mean), µs of CPU time; "
         f"keys of {KEY_TOKENS:,} packed tokens, paths of at most {DEPTH + 1} nodes\n"
     )
     print("| page | leaves | nodes | tokens | match | its pages | release | insert a branch | insert all new "
@@ -246,7 +253,7 @@ def main(arguments: Sequence[str]) -> int:
     print("|--:" * 13 + "|")
     for page_size in given.page_sizes:
         for number in leaves:
-            c = in_own_process(Shape(number, number * 500, page_size))
+            c = in_own_process(Shape(number, number * 500, page_size), given.eviction)
             print(
                 f"| {page_size} | {number:,} | {c.nodes:,} | {c.tokens / 1e6:.1f} M | {c.match:.1f} | {c.table:.1f} "
                 f"| {c.release:.1f} | {c.insert:.1f} | {c.insert_new:.1f} | {c.evict:.1f} | {c.pack:.0f} "

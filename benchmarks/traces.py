@@ -22,6 +22,12 @@ def mooncake(path: Path) -> Trace:
         return [json.loads(line)["hash_ids"] for line in lines]
 
 
+def mooncake_arrivals(path: Path) -> list[float]:
+    """When the requests of a trace in Mooncake's form arrived, in seconds."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["timestamp"] / 1e3 for line in lines]
+
+
 def chats(requests: int, seed: int) -> Trace:
     """Conversations that arrive at random, go on with probability 0.6 and think for a lognormal time between turns."""
     rng, ids = Random(seed), count(1)

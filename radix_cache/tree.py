@@ -53,7 +53,7 @@ class RadixTree:
         self.clock = clock
         self.pins = pins
         self.events: PageEvents | None = None
-        self._learner = order.policy if order.policy.learns else None
+        self._learner = order.policy.learner
         self.roots: dict[str, Root] = {}
         self.evictable = 0
         self.page_count = 0
@@ -274,7 +274,8 @@ class RadixTree:
                 gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare)))
             else:
                 gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare, learner.portion(leaf))))
-                self.reconsider(leaf)
+                if leaf.ticket is not None:  # what is left of it may be worth something else
+                    self.order.push(leaf)
         return gone
 
     def prune_prefix(self, parent: Node, child: Node) -> array[int]:

@@ -10,33 +10,40 @@ meanwhile: a bounded number of evicted nodes is remembered by place and first pa
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from itertools import accumulate
 from random import Random
 
-from palmette.radix_cache.eviction.order import FOREVER, EvictionPolicy, Rank
-from palmette.radix_cache.eviction.survival import WINDOW, Survival, Use, age_bin, gap_bin
+from palmette.radix_cache.eviction.duel import Duel
+from palmette.radix_cache.eviction.order import EvictionPolicy, Rank
+from palmette.radix_cache.eviction.survival import WINDOW, Survival, Use
 from palmette.radix_cache.node import Node
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
 COUNTS = 12
 OCTAVES = 24
 LENGTHS = 2 * OCTAVES
-TRAITS = (COUNTS, COUNTS, LENGTHS, LENGTHS, LENGTHS, COUNTS * OCTAVES, OCTAVES * OCTAVES, COUNTS * COUNTS, OCTAVES + 1)
+TRAITS = (LENGTHS, LENGTHS, LENGTHS, COUNTS * OCTAVES, OCTAVES * OCTAVES, COUNTS * COUNTS, OCTAVES + 1)
+TOTAL, OWN, NEW, TURN_TOTAL, NEW_TOTAL, USES_TURN, GAP, BINS = accumulate(TRAITS, initial=0)  # where their bins begin
 SIBLINGS = 3  # a parent with more children is shared by strangers and tells nothing about a new child
 END_RATE = 0.02
+END_PAGES = 64  # in a longer leaf the last page is too small a part to be ranked apart
 TABLE_EVERY = (64, 512)  # requests between two worth tables, at first and at most
 
 
 class Past:
     """What is remembered of a node while it lives, and of an evicted one for a while."""
 
-    __slots__ = ("below", "ends", "fresh", "gap", "new", "row", "turn", "use", "used", "uses")
+    __slots__ = ("below", "class_", "ends", "fresh", "gap", "new", "reach", "start", "turn", "use", "used", "uses")
 
-    def __init__(self, uses: int = 0, turn: int = 0, gap: int = 0, new: int = 0) -> None:
+    def __init__(self, uses: int = 0, turn: int = 0, gap: float | None = None, new: int = 0) -> None:
         self.uses = uses
         self.turn = turn  # uses of the path, for a node that continues it
-        self.gap = gap  # bin of the time between the last two uses
+        self.gap = gap  # between the last two uses, where there were two
         self.new = new  # tokens that the last request through here added
-        self.row: int | None = None  # of the worth table; None: not known since the traits changed
+        self.reach = 0  # where in the path what was evicted here and below ended, in bytes
+        self.start = 0  # where in the path the node's key starts, in bytes
+        self.class_: int | None = None  # None: not known since the traits changed
         self.used = 0.0  # evicted ones: when last
         self.use: Use | None = None
         self.below: Use | None = None  # followed use of what was evicted below
@@ -50,96 +57,127 @@ class Past:
 class HitDensity(EvictionPolicy):
     """Lowest hit density first. It starts as LRU, and learns within some hundred requests."""
 
-    learns = True
-
     def __init__(self, seed: int = 0) -> None:
-        self._survival = Survival(TRAITS)
-        self._worth = self._survival.worth()
+        self.learner = self
+        self._survival = Survival(BINS)
+        self._duel = self.classes = Duel(self._survival)
+        self._cached = 0  # bytes of keys in the tree
+        self._full = math.inf  # how many there were at the last eviction
         self._random = Random(seed)
         self._requests = 0
         self._next_table = TABLE_EVERY[0]
-        self._evicted: dict[tuple[int, int], Past] = {}
+        self._evicted: OrderedDict[tuple[int, int], Past] = OrderedDict()
         self._end_used = 0.5  # how often a path that is used again is used to the last page of the request before
 
     def rank(self, node: Node, now: float) -> Rank:
+        worth, until = self._duel.worth(self.class_of(node, now), node.last_used, now)
+        return Rank(worth, node.last_used, until)
+
+    def class_of(self, node: Node, now: float) -> int:
         past = _past(node)
-        if past.row is None:
-            past.row = self._survival.row(_traits(node, past))
-        worth, age = self._worth[past.row][past.gap][age_bin(now - node.last_used)]
-        until = node.last_used + age
-        return Rank(worth * self._end_used if past.ends else worth, node.last_used, until if until > now else FOREVER)
+        if past.class_ is None:
+            score = self._survival.score(_traits(node, past))
+            past.class_ = self._survival.class_of(score + math.log(self._end_used) if past.ends else score, past.gap)
+        return past.class_
 
     def portion(self, node: Node) -> int:
-        return 1 if _past(node).ends else len(node.pages)
+        return 1 if _past(node).ends and self._duel.follows_learned else len(node.pages)
 
     def used(self, node: Node, now: float) -> None:
-        if node.parent is None:
-            return
-        past = _past(node)
-        past.row = None
+        past: Past | None = node.past
+        if past is None:
+            past = node.past = Past()
         past.uses += 1
         past.turn += 1
-        past.gap = gap_bin(now - node.last_used)
+        past.gap = now - node.last_used
         if past.ends:
             past.ends = False
             self._end_used += (1 - self._end_used) * END_RATE
         if past.use is not None:
-            self._survival.again(past.use, now)
+            self._again(past.use, now)
             past.use = None
 
     def split(self, upper: Node, lower: Node) -> None:
         below = _past(lower)
-        below.row = None
+        below.class_ = None
         upper.past = above = below.copy()
+        above.start = below.start
+        below.start += len(upper.key)
         above.use, below.use = below.use, None
         if below.ends and len(lower.pages) == len(upper.pages) + 1:
             self._end_used -= self._end_used * END_RATE
 
     def added(self, node: Node, at: int, now: float) -> None:
-        past = _past(node)
-        past.new = (len(node.key) - at) // TOKEN_BYTES
+        past, parent = _past(node), node.parent
+        self._cached += len(node.key) - at
         past.fresh = True
-        past.row = None
-        before = self._evicted.pop(_place(node, at), None)
+        past.class_ = None
+        known = max(past.start + at, past.reach)
+        if at == 0 and parent is not None and parent.parent is not None:
+            above = _past(parent)
+            known = past.start = above.start + len(parent.key)
+            if len(parent.children) <= SIBLINGS:
+                past.turn, past.gap, known = above.turn, above.gap, max(known, above.reach)
+        before = self._evicted.pop(_place(node, past), None) if at == 0 else None
         if before is not None:
             if before.use is not None:
-                self._survival.again(before.use, now)
-            if at == 0:
-                past.uses, past.turn, past.gap = before.uses + 1, before.turn + 1, gap_bin(now - before.used)
-        elif at == 0 and node.parent is not None and len(node.parent.children) <= SIBLINGS:
-            above = _past(node.parent)
-            past.turn, past.gap = above.turn, above.gap
+                self._again(before.use, now)
+            past.uses, past.turn, past.gap = before.uses + 1, before.turn + 1, now - before.used
+            known = max(known, before.reach)
+        past.new = max(0, past.start + len(node.key) - known) // TOKEN_BYTES
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
         past = _past(node)
+        self._full = self._cached
+        self._cached -= len(node.key) - at
         past.ends = False
-        gone = past.copy()
-        gone.used = node.last_used
-        gone.use = past.use if past.use is not None and not past.use.over else past.below
-        if at == 0 and gone.use is not None and node.parent is not None:
-            _past(node.parent).below = gone.use
-        self._evicted[_place(node, at)] = gone
+        past.class_ = None if at else past.class_
+        reach = past.start + len(node.key)
+        if past.reach < reach:
+            past.reach = reach
+        if at:
+            return
+        past.used = node.last_used
+        if past.use is None or past.use.over:
+            past.use = past.below
+        parent = node.parent
+        if parent is not None and parent.parent is not None:
+            above = _past(parent)
+            if above.reach < past.reach:
+                above.reach = past.reach
+            if past.use is not None:
+                above.below = past.use
+        self._evicted[_place(node, past)] = past
         if len(self._evicted) > WINDOW:
-            del self._evicted[next(iter(self._evicted))]
+            self._evicted.popitem(last=False)
 
     def finished(self, node: Node, now: float) -> None:
         path = [step for step in node.path() if step.parent is not None]
         if not path:
             return
         end = _past(node)
-        end.ends, end.fresh = end.fresh and not node.children, False
+        end.ends, end.fresh = end.fresh and not node.children and len(node.pages) <= END_PAGES, False
         for step in path:
             each = _past(step)
-            each.new, each.row = end.new, None
+            each.new, each.class_ = end.new, None
         chosen = self._random.choices(path, [len(step.pages) for step in path])[0]
         past = _past(chosen)
-        past.use = Use(now, past.gap, _traits(chosen, past))
+        traits, tempo = _traits(chosen, past), self._survival.tempos.learn(past.gap)
+        past.use = Use(now, tempo, traits, end.start + len(node.key), self._random.random())
         self._survival.advance(now)
         self._survival.follow(past.use)
+        self._duel.enter(past.use, self._survival.class_of(self._survival.score(traits), past.gap))
+        self._duel.shrink(self._full, now)
         self._requests += 1
         if self._requests >= self._next_table:
             self._next_table += max(TABLE_EVERY[0], min(self._requests // 8, TABLE_EVERY[1]))
-            self._worth = self._survival.worth()
+            self._survival.renew()
+            self._duel.version += 1
+
+    def _again(self, use: Use, now: float) -> None:
+        if not use.over:
+            self._duel.again(use)
+            self._survival.again(use, now)
 
 
 def _past(node: Node) -> Past:
@@ -150,34 +188,24 @@ def _past(node: Node) -> Past:
 
 
 def _traits(node: Node, past: Past) -> tuple[int, ...]:
+    """The bins that describe the node, one a trait."""
     own = len(node.key) // TOKEN_BYTES
-    total = own + _bytes_above(node) // TOKEN_BYTES
-    uses, turn, size = _count_bin(past.uses), _count_bin(past.turn), _octave(total)
+    total, new, turn = own + past.start // TOKEN_BYTES, past.new, _count_bin(past.turn)
+    size = _octave(total)
     return (
-        uses,
-        turn,
-        _length_bin(total),
-        _length_bin(own),
-        _length_bin(past.new),
-        turn * OCTAVES + size,
-        _octave(past.new) * OCTAVES + size,
-        uses * COUNTS + turn,
-        past.gap,
+        TOTAL + _length_bin(total),
+        OWN + _length_bin(own),
+        NEW + _length_bin(new),
+        TURN_TOTAL + turn * OCTAVES + size,
+        NEW_TOTAL + _octave(new) * OCTAVES + size,
+        USES_TURN + _count_bin(past.uses) * COUNTS + turn,
+        GAP + (0 if past.gap is None else _octave(int(past.gap)) + 1),
     )
 
 
-def _place(node: Node, at: int) -> tuple[int, int]:
-    """Depth and content of the page at byte `at` of the node's key: the same for what comes back there."""
-    page = len(node.key) // len(node.pages)
-    return _bytes_above(node) + at, hash(node.key[at : at + page])
-
-
-def _bytes_above(node: Node) -> int:
-    above, parent = 0, node.parent
-    while parent is not None:
-        above += len(parent.key)
-        parent = parent.parent
-    return above
+def _place(node: Node, past: Past) -> tuple[int, int]:
+    """Depth and content of the node's first page: the same for what comes back there."""
+    return past.start, hash(node.key[: len(node.key) // len(node.pages)])
 
 
 def _count_bin(uses: int) -> int:
@@ -185,9 +213,13 @@ def _count_bin(uses: int) -> int:
 
 
 def _octave(tokens: int) -> int:
-    return min(tokens.bit_length(), OCTAVES - 1)
+    bits = tokens.bit_length()
+    return bits if bits < OCTAVES else OCTAVES - 1
 
 
 def _length_bin(tokens: int) -> int:
     """Half octaves; 0: nothing."""
-    return 0 if tokens < 1 else min(int(2 * math.log2(tokens)) + 1, LENGTHS - 1)
+    bits = tokens.bit_length()
+    if bits > OCTAVES - 1:
+        return LENGTHS - 1
+    return 2 * bits - (tokens * tokens < 1 << (2 * bits - 1)) if bits else 0

@@ -1,7 +1,7 @@
 """The order in which cached leaves are given up: what a policy is, and one persistent lazy heap.
 
-A policy says how much a leaf is worth keeping and how long that holds; the order keeps evictable leaves by that. It
-knows no pages, leases or requests. Called by tree only.
+A policy says how much a leaf is worth keeping and how long that holds, or names the class that tells it; the order
+keeps evictable leaves by that. It knows no pages, leases or requests. Called by tree only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
+from palmette.radix_cache.eviction.queues import Classes, Queues
 from palmette.radix_cache.node import Node
 
 SLACK = 64  # stale entries that are always tolerated
@@ -36,11 +37,16 @@ class EvictionPolicy:
     Times are those of the cache's clock, whatever its unit. A policy serves one cache: it may keep state.
     """
 
-    learns = False  # whether the tree calls what is below `rank` and `chosen`
+    learner: EvictionPolicy | None = None  # who is told of what happens: of all that is below `chosen`
+    classes: Classes | None = None  # what leaves with a class are worth, where the policy has classes
 
     def rank(self, node: Node, now: float) -> Rank:
         """Asked when a leaf becomes evictable, and when its last rank's time is over."""
         raise NotImplementedError
+
+    def class_of(self, node: Node, now: float) -> int | None:
+        """Which class tells what the leaf is worth, until it is used or changed; None: its rank does."""
+        return None
 
     def chosen(self, rank: Rank) -> None:
         """A leaf of this rank is about to be given up, whole or in part."""
@@ -71,7 +77,7 @@ class EvictionOrder:
     A leaf that is leased or removed is only marked (its ticket is taken); its entry is skipped when it comes up. Stale
     entries never outnumber live ones by more than SLACK: each compaction is paid for by the withdrawals before it.
     Ranks that end wait in a second heap by their end, and are found anew before the next leaf is chosen. Equal ranks
-    leave in the order they came.
+    leave in the order they came. Leaves with a class wait in queues, which are as many as there are classes.
     """
 
     def __init__(self, policy: EvictionPolicy, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,18 +86,20 @@ class EvictionOrder:
         self.live = 0
         self._heap: list[tuple[float, float, int, Node]] = []
         self._ends: list[tuple[float, int, Node]] = []
+        self._queues: Queues[Node] | None = Queues(policy.classes) if policy.classes is not None else None
         self._tickets = count(1)
 
     def __len__(self) -> int:
-        """Entries in the heap, stale ones too."""
-        return len(self._heap)
+        """Leaves entered, stale entries too."""
+        return len(self._heap) + (self._queues.entries // 2 if self._queues is not None else 0)
 
     def live_nodes(self) -> set[Node]:
         """The nodes that are entered. O(n): for invariants."""
-        return {node for _, _, ticket, node in self._heap if ticket == node.ticket}
+        queued = self._queues.live() if self._queues is not None else []
+        return set(queued) | {node for _, _, ticket, node in self._heap if ticket == node.ticket}
 
     def push(self, node: Node) -> None:
-        """Enters the leaf at its present rank; an earlier entry of it becomes stale."""
+        """Enters the leaf as the policy sees it now; an earlier entry of it becomes stale."""
         self.withdraw(node)
         self.live += 1
         self._enter(node, self.clock())
@@ -109,24 +117,33 @@ class EvictionOrder:
         if self._ends:
             self._renew()
         heap = self._heap
-        while heap:
-            worth, tie, ticket, node = heap[0]
-            if ticket == node.ticket:
-                self.policy.chosen(Rank(worth, tie))
-                return node
+        while heap and heap[0][2] != heap[0][3].ticket:
             heappop(heap)
-        return None
+        if self._queues is not None:
+            queued = self._queues.first(self.clock())
+            if queued is not None and not (heap and heap[0][0] < self._queues.least):
+                return queued
+        if not heap:
+            return None
+        worth, tie, _, node = heap[0]
+        self.policy.chosen(Rank(worth, tie))
+        return node
 
     def clear(self) -> None:
         for _, _, _, node in self._heap:
             node.ticket = None
         self._heap.clear()
         self._ends.clear()
+        if self._queues is not None:
+            self._queues.clear()
         self.live = 0
 
     def _enter(self, node: Node, now: float) -> None:
-        worth, tie, until = self.policy.rank(node, now)
         node.ticket = ticket = next(self._tickets)
+        if self._queues is not None and (of := self.policy.class_of(node, now)) is not None:
+            self._queues.push(of, node, ticket)
+            return
+        worth, tie, until = self.policy.rank(node, now)
         heappush(self._heap, (worth, tie, ticket, node))
         if until < FOREVER:
             assert until > now, f"a rank that ends at {until!r}, asked for at {now!r}"
@@ -143,9 +160,11 @@ class EvictionOrder:
 
     def _compact(self) -> None:
         limit = 2 * self.live + SLACK
-        if len(self._heap) > limit:
+        if len(self._heap) + (self._queues.entries // 2 if self._queues is not None else 0) > limit:
             self._heap = [entry for entry in self._heap if entry[2] == entry[3].ticket]
             heapify(self._heap)
+            if self._queues is not None:
+                self._queues.compact()
         if len(self._ends) > limit:
             self._ends[:] = [end for end in self._ends if end[1] == end[2].ticket]
             heapify(self._ends)

@@ -23,9 +23,17 @@ class ProgramAware(EvictionPolicy):
 
     def __init__(self, base: EvictionPolicy) -> None:
         self.base = base
-        self.learns = base.learns
+        self.learner = base.learner
+        self.classes = base.classes
 
     def rank(self, node: Node, now: float) -> Rank:
+        return self._hinted(node, now) or self.base.rank(node, now)
+
+    def class_of(self, node: Node, now: float) -> int | None:
+        hinted = node.hint is not None and self._hinted(node, now) is not None
+        return None if hinted else self.base.class_of(node, now)
+
+    def _hinted(self, node: Node, now: float) -> Rank | None:
         hint = node.hint
         if hint is not None:
             coming = [at for at in (hint.next_use, hint.waits_until) if at is not None and at > now]
@@ -34,26 +42,8 @@ class ProgramAware(EvictionPolicy):
                 return Rank(KNOWN_NEEDED, -needed, needed)
             if hint.last_use:
                 return Rank(KNOWN_DEAD, node.last_used)
-        return self.base.rank(node, now)
+        return None
 
     def chosen(self, rank: Rank) -> None:
         if math.isfinite(rank.worth):
             self.base.chosen(rank)
-
-    def used(self, node: Node, now: float) -> None:
-        self.base.used(node, now)
-
-    def added(self, node: Node, at: int, now: float) -> None:
-        self.base.added(node, at, now)
-
-    def trimmed(self, node: Node, at: int, now: float) -> None:
-        self.base.trimmed(node, at, now)
-
-    def split(self, upper: Node, lower: Node) -> None:
-        self.base.split(upper, lower)
-
-    def finished(self, node: Node, now: float) -> None:
-        self.base.finished(node, now)
-
-    def portion(self, node: Node) -> int:
-        return self.base.portion(node)

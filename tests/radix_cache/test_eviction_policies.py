@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count
+from random import Random
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +18,9 @@ from hypothesis import strategies as st
 from palmette.radix_cache.belady import belady_hits, policy_hits
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.eviction import EvictionName, EvictionOrder, EvictionPolicy, Rank, eviction_policy
-from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Use, age_bin
+from palmette.radix_cache.eviction.learned import HitDensity
+from palmette.radix_cache.eviction.programs import ProgramAware
+from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Tempos, Use, _best_rates, age_bin
 from palmette.radix_cache.hints import Hint
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
@@ -23,6 +29,7 @@ from palmette.runtime.messages.tokens import pack
 
 NAMES = get_args(EvictionName)
 STATELESS = ("lru", "lfu", "slru", "priority", "ttl")
+CLASSES = ("learned", "program")
 
 
 class Searched(EvictionOrder):
@@ -57,12 +64,23 @@ class Searched(EvictionOrder):
 class Checked(EvictionOrder):
     """Compares the rank of what it gives up with those of all leaves at that moment."""
 
+    def __init__(self, policy: EvictionPolicy, clock: Callable[[], float], follow: bool = False) -> None:
+        super().__init__(policy, clock)
+        if follow:
+            assert isinstance(policy, ProgramAware)
+            assert isinstance(policy.base, HitDensity)
+            policy.base._duel.follows_learned = True
+            policy.base._next_table = -math.inf  # after each request
+
     def first(self) -> Node | None:
         node = super().first()
         if node is not None:
             now = self.clock()
             lowest = min(self.policy.rank(leaf, now)[:2] for leaf in self.live_nodes())
-            assert self.policy.rank(node, now)[:2] == lowest
+            rank = self.policy.rank(node, now)
+            assert rank.worth == lowest[0]
+            if self.policy.classes is None or math.isinf(rank.worth):
+                assert rank[:2] == lowest
         return node
 
 
@@ -103,18 +121,25 @@ traces = st.lists(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40)
+@pytest.mark.parametrize("name", sorted(set(NAMES) - set(CLASSES)))
+@settings(max_examples=40, deadline=None)
 @given(traces)
 def test_the_heap_gives_up_what_a_search_through_all_leaves_would(name: str, steps: list[Step]) -> None:
     assert replay(EvictionOrder, name, steps) == replay(Searched, name, steps)
 
 
-@pytest.mark.parametrize("name", STATELESS)
-@settings(max_examples=40)
+@pytest.mark.parametrize("name", [*STATELESS, *CLASSES])
+@settings(max_examples=40, deadline=None)
 @given(traces)
 def test_nothing_is_given_up_while_something_is_worth_less_now(name: str, steps: list[Step]) -> None:
     replay(Checked, name, steps)
+
+
+@settings(max_examples=10, deadline=None)
+@given(traces)
+def test_what_has_been_learned_is_followed_to_the_letter(steps: list[Step]) -> None:
+    """As above, with tables that are made anew after each request, and recency out of the game."""
+    replay(partial(Checked, follow=True), "program", steps)
 
 
 def node(**values: object) -> Node:
@@ -198,19 +223,40 @@ def test_edges_and_bins_agree() -> None:
 
 def test_worth_follows_what_happened() -> None:
     """Of trait 0 all are used again after 100, of trait 1 none: waiting for the first is worth more, until then."""
-    survival = Survival([2])
+    survival = Survival(2)
     uses: list[Use] = []
     for start in range(600):
         now = float(start)
         if start >= 100 and start % 2 == 0:
             survival.again(uses[start - 100], now)
-        uses.append(use := Use(now, 0, [start % 2]))
+        traits = [start % 2]
+        uses.append(use := Use(now, 0, traits, size=1, lot=0.0))
         survival.advance(now)
         survival.follow(use)
-    worth = survival.worth()
-    good, bad = ([value for value, _ in worth[survival.row([trait])][0]] for trait in (0, 1))
-    assert good[age_bin(50.0)] > 3 * bad[age_bin(50.0)]
-    assert good[age_bin(90.0)] > 3 * good[age_bin(200.0)]
+    survival.renew()
+
+    def worth(trait: int, age: float) -> float:
+        return survival.worth(survival.class_of(survival.score([trait]), None), 0.0, age).value
+
+    assert worth(0, 50.0) > 3 * worth(1, 50.0)
+    assert worth(0, 90.0) > 2 * worth(0, 200.0)
+
+
+def test_worth_rises_then_falls() -> None:
+    rates = _best_rates(np.random.default_rng(0).uniform(0.0, 0.3, (50, AGES)))
+    for row in rates:
+        peak = int(row.argmax())
+        assert (np.diff(row[: peak + 1]) >= 0).all()
+        assert (np.diff(row[peak:]) <= 0).all()
+
+
+def test_thirds_follow_the_gaps() -> None:
+    random, tempos = Random(0), Tempos()
+    assert tempos.of(None) == tempos.of(5.0) == 0
+    for _ in range(2000):
+        tempos.learn(random.lognormvariate(5.0, 1.0))
+    found = [tempos.of(random.lognormvariate(5.0, 1.0)) for _ in range(900)]
+    assert all(200 < found.count(third) < 400 for third in (1, 2, 3))
 
 
 def mixed(requests: int) -> list[list[int]]:

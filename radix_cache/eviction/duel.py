@@ -1,0 +1,98 @@
+"""Does what has been learned beat recency? Two caches in miniature run beside the real one, and the better is followed.
+
+They hold uses instead of pages: one by recency, one by classes, each as large as the cache. A use that is used again is
+a hit where it is still held. The one that has hit more lately is followed: what has been learned only while it is ahead
+by more than chance explains. Beyond SAMPLE uses, a part stands for all. Called by learned.py only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from palmette.radix_cache.eviction.queues import Classes, Queues, Worth
+from palmette.radix_cache.eviction.survival import Use
+
+SAMPLE = 4096  # uses that each miniature holds at most
+FADE = 0.999  # of what is known, with each use that the two treat differently
+AHEAD = 1.0  # standard deviations
+STEP_DOWN = 0.0
+
+
+class Duel:
+    """The classes to order a cache by: those given, or recency for all.
+
+    Sizes are in whatever unit, the same for uses and capacity.
+    """
+
+    def __init__(self, learned: Classes) -> None:
+        self._learned = learned
+        self.count = learned.count
+        self.version = 0  # whoever changes what has been learned raises it
+        self.follows_learned = False
+        self._ahead = 0.0  # size hit by what has been learned less size hit by recency
+        self._noise = 0.0  # sum of squares of its steps
+        self._share = 1.0  # of uses that the miniatures hold
+        self._recent: deque[Use] = deque()
+        self._queues: Queues[Use] = Queues(learned)
+        self._held = [0.0, 0.0]  # by recency, by classes
+        self._tickets = 0
+
+    def worth(self, of: int, used: float, now: float) -> Worth:
+        return self._learned.worth(of, used, now) if self.follows_learned else Worth(used, math.inf)
+
+    def enter(self, use: Use, of: int) -> None:
+        """The use begins to wait; uses come in order of time."""
+        if use.lot >= self._share:
+            return
+        use.recent = True
+        self._recent.append(use)
+        self._tickets += 1
+        use.ticket = self._tickets
+        self._queues.push(of, use, use.ticket)
+        self._held[0] += use.size
+        self._held[1] += use.size
+
+    def again(self, use: Use) -> None:
+        """What was used then is used now."""
+        step = use.size * ((use.ticket is not None) - use.recent)
+        self._leave(use)
+        if not step:
+            return
+        self._ahead = FADE * self._ahead + step
+        self._noise = FADE * self._noise + step * step
+        lead = self._ahead / math.sqrt(self._noise)
+        if lead > AHEAD if not self.follows_learned else lead < STEP_DOWN:
+            self.follows_learned = not self.follows_learned
+            self.version += 1
+
+    def shrink(self, capacity: float, now: float) -> None:
+        """Both miniatures give up uses until they are no larger than the cache."""
+        room = capacity * self._share
+        recent = self._recent
+        while recent and (self._held[0] > room or not recent[0].recent):
+            self._forget_recent(recent.popleft())
+        while self._held[1] > room and (least := self._queues.first(now)) is not None:
+            self._forget_learned(least)
+        if self._queues.entries > 4 * SAMPLE:
+            self._queues.compact()
+        if len(recent) > SAMPLE:
+            self._share /= 2
+            for use in list(recent):
+                if use.lot >= self._share:
+                    self._leave(use)
+            self._recent = deque(use for use in recent if use.recent)
+
+    def _leave(self, use: Use) -> None:
+        self._forget_recent(use)
+        self._forget_learned(use)
+
+    def _forget_recent(self, use: Use) -> None:
+        if use.recent:
+            use.recent = False
+            self._held[0] -= use.size
+
+    def _forget_learned(self, use: Use) -> None:
+        if use.ticket is not None:
+            use.ticket = None
+            self._held[1] -= use.size

@@ -1,0 +1,60 @@
+"""radix_cache.eviction.duel: the better of two orders is found and followed, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from palmette.radix_cache.eviction.duel import SAMPLE, Duel
+from palmette.radix_cache.eviction.queues import Worth
+from palmette.radix_cache.eviction.survival import Use
+
+GOOD, BAD = 1, 0
+
+
+class Fixed:
+    """Class 1 is worth more than class 0, whatever the age."""
+
+    count = 2
+    version = 1
+
+    def worth(self, of: int, used: float, now: float) -> Worth:
+        return Worth(float(of), math.inf)
+
+
+def use(time: float, lot: float = 0.0) -> Use:
+    return Use(time, 0, (), size=1, lot=lot)
+
+
+def play(duel: Duel, start: int, again: int, after: int) -> None:
+    """300 uses of the two classes in turn, in a cache of 12; those of class `again` are used again `after` later."""
+    waiting: dict[int, Use] = {}
+    for now in range(start, start + 300):
+        if (before := waiting.pop(now - after, None)) is not None:
+            duel.again(before)
+        duel.enter(each := use(now), now % 2)
+        if now % 2 == again:
+            waiting[now] = each
+        duel.shrink(12.0, now)
+
+
+def test_what_hits_more_is_followed_and_left_when_it_no_longer_does() -> None:
+    duel = Duel(Fixed())
+    assert not duel.follows_learned
+    assert duel.worth(GOOD, 1.0, 9.0).value < duel.worth(BAD, 5.0, 9.0).value
+    play(duel, 0, GOOD, 20)  # the last twelve uses are not enough, twelve of the good class are
+    assert duel.follows_learned
+    assert duel.version == 1
+    assert duel.worth(GOOD, 1.0, 9.0).value > duel.worth(BAD, 5.0, 9.0).value
+    play(duel, 300, BAD, 6)
+    assert not duel.follows_learned
+
+
+def test_a_sample_stands_for_what_is_too_many() -> None:
+    random, duel = Random(0), Duel(Fixed())
+    for now in range(8 * SAMPLE):
+        duel.enter(use(now, random.random()), now % 2)
+        duel.shrink(math.inf, now)
+    assert SAMPLE / 4 < len(duel._recent) <= SAMPLE
+    assert duel._queues.entries <= 4 * SAMPLE
+    assert len(duel._queues.live()) == len(duel._recent)
