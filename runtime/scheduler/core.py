@@ -309,34 +309,32 @@ class EngineCore:
 
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
         sample = scored = 0
+        tokens = result.tokens.tolist()
         for row in batch.rows:
-            scores, samples = len(row.scored), row.samples
-            if row.sequence in self._running:  # else it fell with another row of its request
-                self._commit_row(row, result, sample, scored)
-            sample += samples
-            scored += scores
+            if row.sequence.slot is not None:  # else it fell with another row of its request
+                problem = self._commit_row(row, result, scored)
+                if problem is None and row.samples:
+                    problem = result.sample_errors.get(sample)
+                if problem is not None:
+                    self._fail(row.sequence.request_id, InternalError(problem))
+                elif row.samples:
+                    self._take_token(row, tokens[sample], result, sample)
+                else:
+                    self._after_chunk(row.sequence)
+            sample += row.samples
+            scored += len(row.scored)
         self._tally.steps = self._steps
 
-    def _commit_row(self, row: Row, result: StepResult, sample: int, scored: int) -> None:
-        """`sample`, `scored`: where the row's results begin."""
-        sequence, samples = row.sequence, row.samples
+    def _commit_row(self, row: Row, result: StepResult, scored: int) -> str | None:
+        """Its KV is real from here on. Why that is of no use, where it isn't. `scored`: where its scores begin."""
+        sequence = row.sequence
         assert sequence.lease is not None
-        sequence.lease.drop_tail()  # what this step copied from it has been written
-        prefilled = not sequence.decoding
-        if prefilled:
+        if sequence.lease.tail is not None:
+            sequence.lease.drop_tail()  # what this step copied from it has been written
+        if not row.decodes:
             sequence.note_computed(row.start, row.end)
         sequence.computed = row.end
-        problem = self._take_scores(row, result, scored)
-        if problem is None and samples:
-            problem = result.sample_errors.get(sample)
-        if problem is not None:
-            self._fail(sequence.request_id, InternalError(problem))
-        elif not samples:
-            self._after_chunk(sequence)
-        else:
-            self._take_token(sequence, result, sample)
-            if prefilled and sequence in self._running:
-                self._running.insert(sequence)
+        return self._take_scores(row, result, scored) if row.scored else None
 
     def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
         """Why there are none, where that is so."""
@@ -361,11 +359,11 @@ class EngineCore:
         else:
             self._finish(sequence, "length")
 
-    def _take_token(self, sequence: Sequence, result: StepResult, index: int) -> None:
+    def _take_token(self, row: Row, token: int, result: StepResult, index: int) -> None:
         """A sampled token and those that a grammar forces behind it, or what closes the output in its place."""
+        sequence = row.sequence
         generation = sequence.generation
         assert generation is not None
-        token = int(result.tokens[index])
         if sequence.first_token is None:
             sequence.first_token = self._clock()
         tokens = [token]
@@ -382,8 +380,10 @@ class EngineCore:
         ending = append(sequence, tokens, drawn)
         if ending is not None:
             self._end(sequence, ending)
-        else:
-            self._replies.append(unsent(sequence))
+            return
+        self._replies.append(unsent(sequence))
+        if not row.decodes:
+            self._running.insert(sequence)
 
     # --- endings ---
 
