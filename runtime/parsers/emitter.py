@@ -114,10 +114,13 @@ class Emitter:
         if not self._text.said:
             self._text.trim = True
 
+    def used(self, id: str) -> bool:
+        return id in self._ids
+
     def begin(self, name: str, id: str | None = None) -> None:
-        """`id`: the one that the model gave, where its template writes it back."""
+        """`id`: one that the model's template asks for, not used yet."""
         assert not self.call_open
-        if not id or id in self._ids:
+        if id is None:
             id = self._new_id()
         self._ids.add(id)
         self._flush()
@@ -226,3 +229,7 @@ class Writer:
     def abandon(self) -> None:
         self._emitter.abandon()
         self._cursor.settle()
+
+    def used(self, id: str) -> bool:
+        """Whether a call of this output has that id."""
+        return self._emitter.used(id)

@@ -2,7 +2,7 @@
 
 Sources: the chat templates of moonshotai/Kimi-K2-Instruct and moonshotai/Kimi-K2-Thinking, and
 docs/tool_call_guidance.md there. What stands before the arguments is the call's id; the template writes it back, so it
-is passed on as the model gave it.
+is kept as the model gave it.
 """
 
 from __future__ import annotations
@@ -41,16 +41,20 @@ class Kimi:
 
     def _call(self, cursor: Cursor, out: Writer) -> Steps[None]:
         yield from cursor.space()
-        id = yield from cursor.run()
-        name, colon, number = id.removeprefix(_NAMESPACE).rpartition(":")
-        if not (colon and name and number.isdigit()):
-            name = id.removeprefix(_NAMESPACE)
+        given = (yield from cursor.run()).removeprefix(_NAMESPACE)
+        name, _, number = given.rpartition(":")
+        if not (name and number.isascii() and number.isdigit()):
+            name, number = given, "0"
         yield from cursor.space()
         yield from cursor.literal(_ARGUMENTS)
         yield from cursor.space()
         if (yield from cursor.peek()) != "{":
             raise NotACall
-        out.begin(name, id if colon else None)
+        id = f"{_NAMESPACE}{name}:{number}"
+        while out.used(id):  # the model counts calls, but not always right
+            number = str(int(number) + 1)
+            id = f"{_NAMESPACE}{name}:{number}"
+        out.begin(name, id)
         yield from call_arguments(cursor, out, (_CALL_END,))
 
     def tag(self, tool: str) -> CallTag:

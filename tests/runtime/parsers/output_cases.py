@@ -434,6 +434,13 @@ CASES = [
         reasoning="Hm.",
         text="Ha.",
     ),
+    Case(
+        id="harmony-broken-header",
+        tools="harmony",
+        thinks="harmony",
+        output="<|start|>assistant<|start|>assistant<|channel|>final<|message|>Hi.<|start|>assistant<|end|>",
+        text="<|start|>assistant\n\nHi.<|start|>assistant<|end|>",
+    ),
     Case(id="harmony-without-headers", tools="harmony", thinks="harmony", output="Just text.", text="Just text."),
     Case(
         id="harmony-no-tools",
@@ -548,6 +555,25 @@ CASES = [
         output='<tool_call> <tool_call>{"name": "now"}</tool_call>',
         text="<tool_call>",
         calls=[("now", {})],
+    ),
+    Case(
+        id="cut-behind-the-arguments",
+        tools="mistral",
+        output='[TOOL_CALLS] [{"name": "now", "arguments": {}, "id": "abc',
+        calls=[("now", {})],
+    ),
+    Case(
+        id="cut-in-a-closer",
+        tools="deepseek_v31",
+        output="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁ca",
+        calls=[("now", {})],
+    ),
+    Case(
+        id="cut-in-a-second-call",
+        tools="mistral",
+        output='[TOOL_CALLS] [{"name": "now", "arguments": {}}, {"name": "ge',
+        calls=[("now", {})],
+        text=', {"name": "ge',
     ),
     Case(id="not-offered", tools="hermes", offered=False, output="<tool_call>{}", text="<tool_call>{}"),
 ]

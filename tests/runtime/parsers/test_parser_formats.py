@@ -144,7 +144,9 @@ def test_ids_are_unique_and_as_the_templates_want_them() -> None:
     assert [call.id for call in kimi.calls] == ["functions.get_weather:0", "functions.now:1"]
     again = "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>" * 2
     ids = [call.id for call in parsed(BY_ID["kimi"], again).calls]
-    assert ids == ["functions.now:0", "id0"]
+    assert ids == ["functions.now:0", "functions.now:1"]
+    unnumbered = "<|tool_call_begin|>now<|tool_call_argument_begin|>{}<|tool_call_end|>"
+    assert [call.id for call in parsed(BY_ID["kimi"], unnumbered).calls] == ["functions.now:0"]
 
 
 def test_without_known_tools_a_call_without_marker_comes_first_or_not_at_all() -> None:

@@ -131,6 +131,16 @@ def hostile(name: str, reasoning: str) -> list[str]:
     ]  # fmt: skip
 
 
+def test_long_arguments_take_linear_time() -> None:
+    case = Case(id="", tools="hermes", output="")
+    call = '<tool_call>{"name": "now", "arguments": {"x": "%s"}}</tool_call>'
+    for tries in range(3):
+        short, long = (seconds(case, call % ("abc\\n" * times), 4) for times in (4_000, 32_000))
+        if long / short < 24:
+            break
+        assert tries < 2, (short, long)
+
+
 def seconds(case: Case, output: str, size: int) -> float:
     pieces = [output[at : at + size] for at in range(0, len(output), size)]
     parser = parser_of(case, TOOLS)

@@ -1,0 +1,24 @@
+"""The page on tool calls: its blocks run, and it names every format."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from palmette.runtime.parsers.registry import names
+
+
+def test_the_blocks_run_in_order(root: Path) -> None:
+    page = (root / "docs" / "tool-calls.md").read_text()
+    scope: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) > 2
+    for block in blocks:
+        exec(block, scope)
+
+
+def test_every_format_is_named(root: Path) -> None:
+    page = (root / "docs" / "tool-calls.md").read_text()
+    known = names()
+    assert [name for name in (*known.tools, *known.reasoning) if f"`{name}`" not in page] == []
