@@ -3,8 +3,8 @@
     python -m benchmarks.scheduling [policies|aging|retraction|chunking|tenants] [--requests N] [--json FILE]
 
 `policies`: every policy at overload, with hit rate, throughput, TTFT and the share of all waiting that the slowest 5 %
-bear. `aging`: that share and the throughput over α and β. `retraction`: throughput before, while and after outputs
-outgrow the pool. `chunking`: inter-token latency by target. `tenants`: what two tenants get, by policy.
+bear. `aging`: that share and the throughput over α and β. `retraction`: throughput before, while and after a burst of
+outputs that outgrow the pool. `chunking`: inter-token latency by target. `tenants`: what two tenants get, by policy.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from palmette.radix_cache.cache import RadixCache
+from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.config import EngineConfig, Policy
 from palmette.runtime.messages.replies import Generated, Usage
 from palmette.runtime.messages.requests import Generate
@@ -74,6 +76,10 @@ class Outcome:
         """Requests served a second, to the end of the last."""
         return len(self.usages) / self.seconds
 
+    def rate(self, start: float, end: float) -> float:
+        """Output tokens a second between two times."""
+        return sum(tokens for at, tokens in self.outputs if start < at <= end) / (end - start)
+
     def wait(self, share: float) -> float:
         return self.waits[min(len(self.usages) - 1, int(share * len(self.usages)))]
 
@@ -83,22 +89,34 @@ def new_model() -> StepTimeModel:
     return StepTimeModel(model_shape(PRESETS["llama-3.1-8b"]), DEVICES["h100"])
 
 
-def serve(config: EngineConfig, arrivals: Iterable[Arrival], *, pool: int) -> Outcome:
-    """Everything that arrives, to the last token."""
+def nothing_more(name: str, at: float) -> Iterable[Arrival]:
+    return ()
+
+
+def serve(
+    config: EngineConfig,
+    arrivals: Iterable[Arrival],
+    *,
+    pool: int,
+    then: Callable[[str, float], Iterable[Arrival]] = nothing_more,
+) -> Outcome:
+    """Everything that arrives, to the last token. `then`: what arrives once the named request ended, at that time."""
     time = VirtualTime()
-    cache = RadixCache(pool // PAGE, PAGE, clock=time)
+    cache = RadixCache(pool // PAGE, PAGE, eviction=eviction_policy(config.eviction), clock=time)
     worker = SimulatedWorker(new_model(), time, lambda seed, index: (seed * 7919 + index) % VOCABULARY)
     core = SimulatedCore(config, worker, cache, vocabulary=VOCABULARY, context=32_768, time=time, step_time=new_model())
     usages: dict[str, Usage] = {}
     last: dict[str, float] = {}
     gaps: list[float] = []
     outputs: list[tuple[float, int]] = []
-    todo = sorted(arrivals, key=lambda arrival: arrival.at, reverse=True)
+    todo = [(arrival.at, number, arrival.request) for number, arrival in enumerate(arrivals)]
+    heapify(todo)
+    numbers = count(len(todo))
     while todo or core.has_work:
         if todo and not core.has_work:
-            time.now = max(time.now, todo[-1].at)
-        while todo and todo[-1].at <= time.now:
-            core.submit(todo.pop().request)
+            time.now = max(time.now, todo[0][0])
+        while todo and todo[0][0] <= time.now:
+            core.submit(heappop(todo)[2])
         replies = core.step()
         for reply in replies:
             assert isinstance(reply, Generated), reply
@@ -107,6 +125,8 @@ def serve(config: EngineConfig, arrivals: Iterable[Arrival], *, pool: int) -> Ou
             last[reply.id] = time.now
             if reply.finish is not None:
                 usages[reply.id] = reply.finish.usage
+                for more in then(reply.id, time.now):
+                    heappush(todo, (more.at, next(numbers), more.request))
         outputs.append((time.now, len(replies)))
     counters = core.counters()
     in_time = counters.in_time / counters.targeted if counters.targeted else 1.0
@@ -197,41 +217,63 @@ def replace_config(config: EngineConfig, **changes: Any) -> EngineConfig:
     return EngineConfig(**{name: getattr(config, name) for name in config.__struct_fields__} | changes)
 
 
-def growing(count: int, seed: int = 2) -> list[Arrival]:
-    """Short answers to short prompts at a steady rate; in the middle a burst of answers that outgrow the pool."""
-    rng = np.random.default_rng(seed)
-    arrivals, at = [], 0.0
-    for index in range(count):
-        at += rng.exponential(1 / 40)
-        prompt = rng.integers(0, VOCABULARY, 200)
-        arrivals.append(Arrival(at, request(f"steady{index}", (prompt,), 100, index)))
-    middle = at / 3
-    for index in range(48):
-        prompt = rng.integers(0, VOCABULARY, 200)
-        arrivals.append(Arrival(middle, request(f"burst{index}", (prompt,), 1200, 10_000 + index)))
-    return arrivals
+STEADY = 48  # clients, each with one request at a time
+BURST = 48  # requests that outgrow the pool
+BURST_AT = 20.0  # seconds
 
 
-def measure_retraction(count: int) -> list[dict[str, Any]]:
-    """Output tokens a second in ten spans of time, with the hold and without."""
-    arrivals = growing(count)
+def bursting(steady_outputs: int) -> tuple[list[Arrival], Callable[[str, float], Iterable[Arrival]], dict[str, float]]:
+    """Clients that send their next request when the last one ended; amid that a burst of long outputs. It ends as long
+    after the burst's last output as it ran before the burst. The dictionary comes to hold when the burst ended."""
+    rng = np.random.default_rng(2)
+    numbers = count()
+    left = {f"burst{index}" for index in range(BURST)}
+    ended: dict[str, float] = {}
+
+    def steady(at: float) -> Arrival:
+        number = next(numbers)
+        outputs = int(rng.integers(steady_outputs // 2, 3 * steady_outputs // 2))
+        return Arrival(at, request(f"steady{number}", (rng.integers(0, VOCABULARY, 200),), outputs, number))
+
+    def then(name: str, at: float) -> Iterable[Arrival]:
+        if name in left:
+            left.remove(name)
+            if not left:
+                ended["burst"] = at
+            return ()
+        return () if not left and at > ended["burst"] + BURST_AT else (steady(at),)
+
+    arrivals = [steady(0.0) for _ in range(STEADY)]
+    for index in range(BURST):
+        prompt = rng.integers(0, VOCABULARY, 200)
+        arrivals.append(Arrival(BURST_AT, request(f"burst{index}", (prompt,), 1200, 100_000 + index)))
+    return arrivals, then, ended
+
+
+def measure_retraction(requests: int) -> list[dict[str, Any]]:
+    """Output tokens a second before, while and after a burst of outputs that the pool can't hold together; with the
+    hold and without. The first quarter of both steady spans is left out: they begin and end in step."""
     rows = []
-    for name, slack in (("hold until ⅛ is free", None), ("no hold", 0)):
-        look = AdmissionHold.look
-        if slack is not None:
-            AdmissionHold.look = _never_hold  # type: ignore[method-assign]
-        outcome = serve(replace_config(CONFIG, policy="first_come"), arrivals, pool=24_000)
-        AdmissionHold.look = look  # type: ignore[method-assign]
-        spans: Counter[int] = Counter()
-        width = outcome.seconds / 10
-        for at, tokens in outcome.outputs:
-            spans[min(9, int(at / width))] += tokens
-        computed = sum(usage.computed_tokens for usage in outcome.usages.values())
-        prompts = sum(usage.prompt_tokens for usage in outcome.usages.values())
-        rows.append({
-            "after a retraction": name, "retractions": outcome.retractions, "recomputed": computed / prompts - 1,
-            "seconds": outcome.seconds, **{f"{10 * span} %": spans[span] / width for span in range(10)},
-        })  # fmt: skip
+    for policy, outputs in (("first_come", 100), ("longest_prefix", 100), ("longest_prefix", 250)):
+        for held in (True, False):
+            arrivals, then, ended = bursting(outputs)
+            look = AdmissionHold.look
+            if not held:
+                AdmissionHold.look = _never_hold  # type: ignore[method-assign]
+            outcome = serve(replace_config(CONFIG, policy=policy), arrivals, pool=24_000, then=then)
+            AdmissionHold.look = look  # type: ignore[method-assign]
+            before = outcome.rate(0.25 * BURST_AT, BURST_AT)
+            after = outcome.rate(ended["burst"] + 0.25 * BURST_AT, ended["burst"] + BURST_AT)
+            burst = [usage for name, usage in outcome.usages.items() if name.startswith("burst")]
+            computed = sum(usage.computed_tokens for usage in outcome.usages.values())
+            prompts = sum(usage.prompt_tokens for usage in outcome.usages.values())
+            rows.append({
+                "policy": policy, "outputs": outputs, "hold": "⅛ of the pool" if held else "none",
+                "before": before, "burst": outcome.rate(BURST_AT, ended["burst"]), "after": after,
+                "after / before": after / before, "burst s": ended["burst"] - BURST_AT,
+                "burst TTFT": statistics.fmean(usage.first_token_seconds for usage in burst),
+                "retractions": outcome.retractions, "recomputed": computed - prompts,
+            })  # fmt: skip
     return rows
 
 

@@ -25,6 +25,7 @@ from benchmarks.reuse import TokenTrie
 from benchmarks.text import Encode, load_corpus
 from benchmarks.workloads import Reply
 from palmette.radix_cache.belady import belady_hits
+from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.roofline.device import DEVICES
@@ -128,6 +129,7 @@ def run(
         pages=-(-pool_tokens // config.page_size),
         vocabulary=VOCABULARY,
         context=workload.longest + 1,
+        eviction=eviction_policy(config.eviction),
     )
     served: list[Served] = []
     waiting: dict[str, list[tuple[Ready, set[str]]]] = {}  # by a call's name: those that need it
@@ -244,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="the data sets; without: text from the seed, and words as tokens")
     parser.add_argument("--workloads", default=",".join(AUTHORS))
     parser.add_argument("--policy", default=EngineConfig().policy)
+    parser.add_argument("--eviction", default=EngineConfig().eviction)
     parser.add_argument("--page-size", type=int, default=EngineConfig().page_size)
     parser.add_argument("--max-running", type=int, default=16)
     parser.add_argument("--step-tokens", type=int, default=2048)
@@ -257,6 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     corpus, react = load_corpus(given.data, given.seed), react_examples(given.data)
     config = EngineConfig(
         policy=given.policy,
+        eviction=given.eviction,
         page_size=given.page_size,
         max_running=given.max_running,
         step_tokens=given.step_tokens,
@@ -268,8 +272,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     console = Console(width=150, highlight=False)
     title = (
-        f"Share of the trie bound: {config.policy}, pages of {config.page_size}, {config.max_running} running, "
-        f"steps of {config.step_tokens}, aging behind {config.aging_beta:,} tokens; {corpus.source}, seed {given.seed}"
+        f"Share of the trie bound: {config.policy}, eviction {config.eviction}, pages of {config.page_size}, "
+        f"{config.max_running} running, steps of {config.step_tokens}, aging behind {config.aging_beta:,} tokens; "
+        f"{corpus.source}, seed {given.seed}"
     )
     table = Table(title=title, box=None, pad_edge=False, title_justify="left")
     for index, name in enumerate(COLUMNS if not given.no_poisson else COLUMNS[:-2]):

@@ -119,6 +119,15 @@ class RadixCache:
         best = tree.best_tail(node, key, at)
         return at // TOKEN_BYTES + (best.tokens if best is not None else 0)
 
+    def continues_leaf(self, key: bytes, namespace: str) -> bool:
+        """Whether `key` goes on where a cached path ends: it has all of a leaf that no lease holds. Nothing is leased,
+        touched or split."""
+        found = self._end_of(reusable_part(key), namespace)
+        if found is None or found[0].children or found[0].leases:
+            return False
+        leaf, end = found
+        return sum(tokens.count(node.key) for node in leaf.path()) == end
+
     def _cut(self, node: Node, key: bytes, at: int) -> tuple[Node, int]:
         """The node that ends with the last whole page that is cached of `key`, and where in bytes; split off where
         there is none yet. `node` and `at`: where to begin."""

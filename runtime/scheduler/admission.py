@@ -1,4 +1,5 @@
-"""Which waiting sequences start now: by policy, by pages, and never to compute what another is just computing.
+"""Which waiting sequences start now: by policy, by pages, programs under way before new ones, and never to compute
+what another is just computing.
 
 Takes leases and pages for those it admits. Called by the planner after the running sequences have their rows.
 """
@@ -16,6 +17,7 @@ from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.sharing import PrefixSharing
+from palmette.runtime.scheduler.starts import Starts
 
 
 class Admission:
@@ -30,29 +32,34 @@ class Admission:
         self._growth = growth
         self._page_size = page_size
         self._sharing = PrefixSharing(page_size)
+        self._starts = Starts(cache.pages * page_size)
         self._refused: tuple[int, int] | None = None  # changes of the queue, and room, when pages were last missing
 
     def admit(self, running: Collection[Sequence], batch: StepBatch) -> Iterator[Sequence]:
         """The waiting sequences that may start now, best first, each with a lease and the pages for its prompt.
 
         `running` is read anew for each, so the caller must have put the one before there. The first that finds no
-        pages ends it: what is freed from now on is kept for it.
+        pages, or begins a program for which there is no room, ends it: what is freed from now on is kept for it.
         """
         if running and self._is_refused_still(running):
             return
         prefilling = [other for other in running if not other.decoding]
         waits = False
-        for candidate in self._queue.candidates():
+        forced = self._starts.impatient
+        for candidate in self._queue.candidates(overdue_first=forced):
             batch.subject = candidate
             if self._waits(candidate, prefilling):
                 waits = True
                 continue
-            if not self._take_pages(candidate, running, batch):
+            overdue_begins = self._queue.begins(candidate) and self._queue.is_overdue(candidate)
+            leaves_room = (forced and overdue_begins) or self._leaves_room(candidate, running)
+            if not leaves_room or not self._take_pages(candidate, running, batch):
                 self._refused = None if waits else (self._queue.changes, self.room(running))
                 return
-            self._sharing.forget(candidate)
-            self._queue.admit(candidate, candidate.length - candidate.computed)
+            self._admitted(candidate, overdue_begins=overdue_begins)
             yield candidate
+            if forced and overdue_begins:
+                return  # one at a time
             prefilling.append(candidate)
 
     def room(self, running: Collection[Sequence]) -> int:
@@ -74,6 +81,21 @@ class Admission:
             return False
         changes, room = self._refused
         return changes == self._queue.changes and self.room(running) <= room
+
+    def _leaves_room(self, sequence: Sequence, running: Collection[Sequence]) -> bool:
+        """Whether it goes on with a program, or beside it those that run have room for their next turns."""
+        reserve = self._starts.reserve(len(running)) if running and self._queue.begins(sequence) else 0.0
+        if not reserve:
+            return True
+        tokens = self._growth.outputs(sequence) + reserve
+        return self.room(running) - self.pages_for(sequence) >= tokens / self._page_size
+
+    def _admitted(self, sequence: Sequence, *, overdue_begins: bool) -> None:
+        prefill, turn = sequence.length - sequence.computed, self._queue.turn(sequence)
+        grows = turn + self._growth.outputs(sequence) if turn else 0.0
+        self._starts.admitted(grows, prefill, overdue_begins=overdue_begins)
+        self._sharing.forget(sequence)
+        self._queue.admit(sequence, prefill)
 
     def _waits(self, candidate: Sequence, prefilling: list[Sequence]) -> bool:
         """For a prefix that another is just computing; an overdue one does not."""

@@ -105,6 +105,7 @@ class EngineCore:
             lambda: new_policy(config.policy, facts),
             lambda: Aging(config.aging_alpha, config.aging_beta),
             self._matched,
+            lambda sequence: cache.continues_leaf(sequence.key(sequence.matchable), sequence.namespace),
         )
         self._grammars = Grammars(compiler)
         self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
@@ -308,8 +309,8 @@ class EngineCore:
     # --- commit ---
 
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
-        sample = scored = 0
         tokens = result.tokens.tolist()
+        sample = scored = 0
         for row in batch.rows:
             if row.sequence.slot is not None:  # else it fell with another row of its request
                 problem = self._commit_row(row, result, scored)

@@ -21,10 +21,12 @@ from palmette.runtime.scheduler.tenants import TenantShares
 class Policy(Protocol):
     """Holds the waiting sequences of one priority, and says who is next.
 
-    `aged`: its order could pass a sequence over forever, so that the queue counts and bounds that.
+    `aged`: its order could pass a sequence over forever, so that the queue counts and bounds that. `programs_first`: it
+    is there for reuse, so that calls that go on with a program come before those that begin one.
     """
 
     aged: bool
+    programs_first: bool
 
     def add(self, sequence: Sequence, matched: int) -> None:
         """`matched`: tokens of it that the tree holds now; 0 where the policy is not aged."""
@@ -74,7 +76,7 @@ def new_policy(name: config.Policy, facts: Facts) -> Policy:
 class FirstCome:
     """In order of arrival. Under "priority" too: what sets that apart is whom it may retract."""
 
-    aged = False
+    aged = programs_first = False
 
     def __init__(self) -> None:
         self._order = Ranking()
@@ -131,7 +133,7 @@ class Matches:
 class LongestPrefix:
     """The one of which the tree holds most goes first: what is cached is used while it is."""
 
-    aged = True
+    aged = programs_first = True
 
     def __init__(self, facts: Facts) -> None:
         self._matches = Matches(facts)
@@ -167,6 +169,8 @@ class LongestPrefix:
 class ShortestRemaining(LongestPrefix):
     """The one with the fewest tokens left goes first: to prefill, and to be given at most."""
 
+    programs_first = False
+
     def _rank(self, sequence: Sequence, matched: int) -> float:
         return sequence.length - matched + sequence.outputs_left
 
@@ -178,7 +182,7 @@ class DepthFirst:
     arrivals, and holds while sequences only leave.
     """
 
-    aged = True
+    aged = programs_first = True
 
     def __init__(self) -> None:
         self._prefixes = WaitingPrefixes()
@@ -215,6 +219,7 @@ class EarliestDeadline:
     """
 
     aged = True
+    programs_first = False
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -252,6 +257,7 @@ class FairShare:
     """The tenant that was given the fewest tokens goes first; of one tenant, in order of arrival."""
 
     aged = False  # every tenant's turn comes; within a tenant nobody is passed over
+    programs_first = False
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts

@@ -80,13 +80,16 @@ class Growth:
         """At least one for each that runs."""
         size, total = self._page_size, 0
         for sequence in running:
-            generation = sequence.generation
-            if generation is None:
-                total += 1
-                continue
-            left = min(generation.max_tokens - generation.outputs, max(0.0, self._mean - generation.outputs))
-            total += max(1, int((sequence.length + left) // size) + 1 - len(sequence.pages))
+            grown = sequence.length + self.outputs(sequence)
+            total += max(1, int(grown // size) + 1 - len(sequence.pages)) if sequence.generation is not None else 1
         return total
+
+    def outputs(self, sequence: Sequence) -> float:
+        """Tokens that it is expected to be given still."""
+        generation = sequence.generation
+        if generation is None:
+            return 0.0
+        return min(generation.max_tokens - generation.outputs, max(0.0, self._mean - generation.outputs))
 
 
 class AdmissionHold:

@@ -78,3 +78,42 @@ def test_priorities_that_nobody_uses_any_more_are_forgotten() -> None:
         waiting.add(one)
         waiting.queue.remove(one)
     assert len(waiting.queue._levels) < 100
+
+
+def test_programs_under_way_come_before_those_that_begin_one() -> None:
+    waiting = Waiting("longest_prefix")
+    cold, warm, going = (sequence(order) for order in range(3))
+    waiting.matched.update({warm: 5, going: 2})
+    waiting.going_on.add(going)
+    waiting.add(cold, warm, going)
+    queue = waiting.queue
+    assert waiting.ids() == ["2", "1", "0"]
+    assert [queue.begins(each) for each in (cold, warm, going)] == [True, True, False]
+    assert [queue.turn(each) for each in (cold, warm, going)] == [0, 0, 4]
+    assert not queue.begins(sequence(3, retractions=1))
+    queue.remove(going)
+    assert waiting.ids() == ["1", "0"]
+
+
+def test_an_overdue_one_that_begins_a_program_comes_first_only_when_it_is_forced() -> None:
+    waiting = Waiting("longest_prefix", alpha=0, beta=10)
+    begins, goes_on = sequence(0), sequence(1)
+    late, later = sequence(2, moment=1), sequence(3, moment=2)
+    waiting.going_on.update({goes_on, later})
+    waiting.add(begins, goes_on, late)
+    waiting.queue.admit(late, 11)
+    waiting.add(later, sequence(4, moment=2))
+    assert [waiting.queue.is_overdue(each) for each in (begins, goes_on, later)] == [True, True, False]
+    assert waiting.ids() == ["1", "3", "0", "4"]
+    assert [each.request_id for each in waiting.queue.candidates(overdue_first=True)] == ["1", "0", "3", "4"]
+
+
+def test_other_policies_know_no_programs() -> None:
+    policies: list[Policy] = ["first_come", "priority", "shortest_remaining", "deadline", "fair_share"]
+    for policy in policies:
+        waiting = Waiting(policy)
+        first, going = sequence(0), sequence(1)
+        waiting.going_on.add(going)
+        waiting.add(first, going)
+        assert waiting.ids() == ["0", "1"]
+        assert not waiting.queue.begins(first)

@@ -49,7 +49,10 @@ class Waiting:
         self.now = 0.0
         self.running: list[Sequence] = []
         self.facts = Facts(self.peek, lambda: self.evictions, lambda: self.now, lambda n: n * seconds, self.running)
-        self.queue = WaitingQueue(lambda: new_policy(policy, self.facts), lambda: Aging(alpha, beta), self.peek)
+        self.going_on: set[Sequence] = set()  # those that go on with a program
+        self.queue = WaitingQueue(
+            lambda: new_policy(policy, self.facts), lambda: Aging(alpha, beta), self.peek, self.going_on.__contains__
+        )
 
     def peek(self, sequence: Sequence) -> int:
         return self.matched.get(sequence, 0)
