@@ -135,18 +135,31 @@ PALMETTE_INLINE void prefetch(const uint8_t* at, int64_t bytes) {
 // The quants of a group: byte 4i + b of w[j] is input 4j + b of output i.
 template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) {
   if constexpr (F == Q4) {
-    typedef uint16_t v32s __attribute__((vector_size(64)));
-    const vb low = vb{} + uint8_t(15);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
       const vb packed = load<vb>(at + 64 * j);
-      w[2 * j] = packed & low;
-      w[2 * j + 1] = (vb)((v32s)packed >> 4) & low;
+      w[2 * j] = nibbles(packed, false);
+      w[2 * j + 1] = nibbles(packed, true);
     }
   } else {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; j++) w[j] = load<vb>(at + 64 * j);
   }
+}
+
+// The sums of C blocks over words [FROM, TO) of a group: each word of the row is broadcast once for all of them.
+template <int32_t F, int C, int FROM, int TO>
+PALMETTE_INLINE void sums(const vb (*w)[8], const int8_t* q, int32_t offset, vi* out) {
+  Dots<F == Q4> dots[C];
+#pragma GCC unroll 4
+  for (int c = 0; c < C; c++) dots[c] = Dots<F == Q4>(offset);
+#pragma GCC unroll 8
+  for (int j = FROM; j < TO; j++) {
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++) dots[c].add(w[c][j], q + 4 * j);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < C; c++) out[c] = dots[c].total();
 }
 
 // A tile of R rows × C blocks of 16 outputs → out[r × across + c][16]. `x` begins at the tile's first row.
@@ -169,20 +182,15 @@ static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Ro
     for (int r = 0; r < R; r++) {
       const int8_t* q = x.q + r * inputs + g * GROUP;
       const Group& group = x.group[int64_t(r) * groups + g];
-      vi sum[C];
+      if constexpr (F == Q8_16) {  // the first 16 inputs have scales of their own
+        vi first[C];
+        sums<F, C, 0, 4>(w, q, group.first_offset, first);
 #pragma GCC unroll 4
-      for (int c = 0; c < C; c++) sum[c] = F == Q8 ? splat(group.offset) : F == Q8_16 ? splat(group.first_offset) : vi{};
-#pragma GCC unroll 8
-      for (int j = 0; j < 8; j++) {
-#pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-          if (F == Q8_16 && j == 4) {
-            acc[r][c] = fma(d[c] * splat(group.scale), to_float(sum[c]), acc[r][c]);
-            sum[c] = splat(group.offset) - splat(group.first_offset);
-          }
-          sum[c] = dot4(sum[c], w[c][j], q + 4 * j);
-        }
+        for (int c = 0; c < C; c++) acc[r][c] = fma(d[c] * splat(group.scale), to_float(first[c]), acc[r][c]);
       }
+      vi sum[C];
+      constexpr int from = F == Q8_16 ? 4 : 0;
+      sums<F, C, from, 8>(w, q, F == Q8 ? group.offset : F == Q8_16 ? group.offset - group.first_offset : 0, sum);
 #pragma GCC unroll 4
       for (int c = 0; c < C; c++) {
         acc[r][c] = fma((F == Q8_16 ? other[c] : d[c]) * splat(group.scale), to_float(sum[c]), acc[r][c]);
@@ -262,14 +270,24 @@ static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int grou
   }
 }
 
+// Tiles that the registers hold: larger ones would spill, and cost the compiler a minute.
+#if defined(__AVX512F__)
+constexpr int MOST_ROWS = 12, MOST_BLOCKS = 2;
+#else
+constexpr int MOST_ROWS = 4, MOST_BLOCKS = 1;
+#endif
+
+template <int R, int C> constexpr auto tile_of_at_most() { return tile<(R < MOST_ROWS ? R : MOST_ROWS), C>; }
+
 // All rows × C blocks, so that the blocks' weights are read from memory once.
 template <int C>
 static void tiles(int32_t format, const uint8_t* blocks, int64_t stride, int groups, Rows x, int count, float* out,
                   int across) {
   while (count > 0) {
-    const int rows = count >= 12 ? 12 : count >= 8 ? 8 : count >= 4 ? 4 : count >= 2 ? 2 : 1;
-    const auto shape = rows == 12 ? tile<12, C>
-                       : rows == 8 ? tile<8, C>
+    const int most = count < MOST_ROWS ? count : MOST_ROWS;
+    const int rows = most >= 12 ? 12 : most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
+    const auto shape = rows == 12 ? tile_of_at_most<12, C>()
+                       : rows == 8 ? tile_of_at_most<8, C>()
                        : rows == 4 ? tile<4, C>
                        : rows == 2 ? tile<2, C>
                                    : tile<1, C>;
@@ -288,8 +306,8 @@ static void product(const Part& w, int inputs, int first, int width, const Rows&
   const uint8_t* blocks = w.data + first * stride;
   int c = 0;
   if (count >= 12)  // fewer rows wait for memory, which gives one stream of weights faster than two
-    for (; c + 2 <= width; c += 2)
-      tiles<2>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
+    for (; c + MOST_BLOCKS <= width; c += MOST_BLOCKS)
+      tiles<MOST_BLOCKS>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
   for (; c < width; c++) tiles<1>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
 }
 

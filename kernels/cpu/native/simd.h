@@ -19,6 +19,7 @@ typedef uint8_t vb __attribute__((vector_size(64)));
 typedef _Float16 vh __attribute__((vector_size(32)));
 
 #define PALMETTE_INLINE static inline __attribute__((always_inline))
+#define PALMETTE_METHOD inline __attribute__((always_inline))
 
 template <class V> PALMETTE_INLINE V load(const void* from) {
   V value;
@@ -76,30 +77,81 @@ PALMETTE_INLINE vf fma(vf a, vf b, vf c) {
 
 PALMETTE_INLINE vf max(vf a, vf b) { return a > b ? a : b; }
 
-// acc[i] += sum over j < 4 of weights[4 i + j] (unsigned) × x[j] (signed): exact in int32, never saturating.
-PALMETTE_INLINE vi dot4(vi acc, vb weights, const int8_t* x) {
-  int32_t word;
-  std::memcpy(&word, x, 4);
-#if defined(__AVX512VNNI__)
-  return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)weights, _mm512_set1_epi32(word));
-#elif defined(__AVX2__)
-  union { vb v; __m128i q[4]; } w{weights};
-  union { vi v; __m256i h[2]; } sum{acc};
-  const __m256i xs = _mm256_cvtepi8_epi16(_mm_set1_epi32(word));
-  for (int half = 0; half < 2; half++) {
-    const __m256i low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w.q[2 * half]), xs);
-    const __m256i high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w.q[2 * half + 1]), xs);
-    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_hadd_epi32(low, high), 0xd8);
-    sum.h[half] = _mm256_add_epi32(sum.h[half], pairs);
-  }
-  return sum.v;
-#else
-  for (int i = 0; i < LANES; i++)
-    acc[i] += int(weights[4 * i]) * x[0] + int(weights[4 * i + 1]) * x[1] + int(weights[4 * i + 2]) * x[2] +
-              int(weights[4 * i + 3]) * x[3];
-  return acc;
-#endif
+// The lower and the upper four bits of each byte. Compilers take wide vectors of bytes apart into words where the machine
+// has only narrower ones, so the instructions are named.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+PALMETTE_INLINE vb nibbles(vb bytes, bool upper) {
+  union { vb v; __m256i h[2]; } x{bytes};
+  for (int half = 0; half < 2; half++)
+    x.h[half] = _mm256_and_si256(upper ? _mm256_srli_epi16(x.h[half], 4) : x.h[half], _mm256_set1_epi8(15));
+  return x.v;
 }
+#else
+PALMETTE_INLINE vb nibbles(vb bytes, bool upper) {
+  typedef uint16_t v32s __attribute__((vector_size(64)));
+  return (upper ? (vb)((v32s)bytes >> 4) : bytes) & (vb{} + uint8_t(15));
+}
+#endif
+
+// Sixteen exact sums: lane i of total() is the offset + Σ over at most eight add() of Σ over j < 4 of weights[4 i + j]
+// (unsigned; below 16 where NIBBLES) × x[j] (signed, −127 … 127).
+template <bool NIBBLES> class Dots {
+ public:
+#if defined(__AVX512VNNI__)
+  PALMETTE_METHOD Dots(int32_t offset = 0) : sum_(splat(offset)) {}
+  PALMETTE_METHOD void add(vb weights, const int8_t* x) {
+    sum_ = (vi)_mm512_dpbusd_epi32((__m512i)sum_, (__m512i)weights, _mm512_set1_epi32(word(x)));
+  }
+  PALMETTE_METHOD vi total() const { return sum_; }
+
+ private:
+  vi sum_;
+#elif defined(__AVX2__)
+  // Sums of pairs stay in 16 bits: eight times 2 × 15 × 127 is below 2^15. Larger weights are two nibbles.
+  PALMETTE_METHOD Dots(int32_t offset = 0) : offset_(offset) {}
+  PALMETTE_METHOD void add(vb weights, const int8_t* x) {
+    const union { vb v; __m256i h[2]; } w{weights};
+    const __m256i xs = _mm256_set1_epi32(word(x)), nibble = _mm256_set1_epi8(15);
+    for (int half = 0; half < 2; half++) {
+      const __m256i low = NIBBLES ? w.h[half] : _mm256_and_si256(w.h[half], nibble);
+      low_[half] = _mm256_add_epi16(low_[half], _mm256_maddubs_epi16(low, xs));
+      if (!NIBBLES) {
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w.h[half], 4), nibble);
+        high_[half] = _mm256_add_epi16(high_[half], _mm256_maddubs_epi16(high, xs));
+      }
+    }
+  }
+  PALMETTE_METHOD vi total() const {
+    union { vi v; __m256i h[2]; } sum{splat(offset_)};
+    const __m256i ones = _mm256_set1_epi16(1), sixteens = _mm256_set1_epi16(16);
+    for (int half = 0; half < 2; half++) {
+      sum.h[half] = _mm256_add_epi32(sum.h[half], _mm256_madd_epi16(low_[half], ones));
+      if (!NIBBLES) sum.h[half] = _mm256_add_epi32(sum.h[half], _mm256_madd_epi16(high_[half], sixteens));
+    }
+    return sum.v;
+  }
+
+ private:
+  int32_t offset_;
+  __m256i low_[2] = {}, high_[2] = {};
+#else
+  PALMETTE_METHOD Dots(int32_t offset = 0) : sum_(splat(offset)) {}
+  PALMETTE_METHOD void add(vb weights, const int8_t* x) {
+    for (int i = 0; i < LANES; i++)
+      sum_[i] += int(weights[4 * i]) * x[0] + int(weights[4 * i + 1]) * x[1] + int(weights[4 * i + 2]) * x[2] +
+                 int(weights[4 * i + 3]) * x[3];
+  }
+  PALMETTE_METHOD vi total() const { return sum_; }
+
+ private:
+  vi sum_;
+#endif
+  PALMETTE_INLINE int32_t word(const int8_t* x) {
+    int32_t four;
+    std::memcpy(&four, x, 4);
+    return four;
+  }
+};
 
 // The lanes of x moved down by 8, 4, 2, 1: what the trees below add.
 template <int HALF> PALMETTE_INLINE vf upper(vf x) {
