@@ -260,9 +260,10 @@ def call_object(cursor: Cursor, out: Writer, rule: CallRule) -> Steps[None]:
     yield from _CallObject(cursor, out, rule).read()
 
 
-def call_list(cursor: Cursor, out: Writer, rule: CallRule) -> Steps[None]:
-    """Reads `[call, …]`, at least one."""
-    yield from cursor.literal("[")
+def call_list(cursor: Cursor, out: Writer, rule: CallRule, *, opened: bool = False) -> Steps[None]:
+    """Reads `[call, …]`, at least one. `opened`: the bracket was consumed."""
+    if not opened:
+        yield from cursor.literal("[")
     made = False
     while True:
         yield from cursor.space()

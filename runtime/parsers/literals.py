@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+import string
 import unicodedata
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from palmette.runtime.parsers.cursor import Cursor, Ended, Sink, Steps
+from palmette.runtime.parsers.cursor import Cursor, Ended, Markers, Sink, Steps
 from palmette.runtime.parsers.json_text import clean, encode
 
 DEEPEST = 64
@@ -23,6 +24,9 @@ _ESCAPE = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|N\{([^}]*)\}|([0-7]{1,3})|(\n)|(.))", re.DOTALL
 )
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "/": "/"}
+_OCTAL = "01234567"
+_DIGITS = {"x": (string.hexdigits, 2), "u": (string.hexdigits, 4), "U": (string.hexdigits, 8)}
+_NAME_END = Markers(["}"])
 _KEEP = "\\'\""
 _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _WORD = re.compile(r"[^\s,:(){}\[\]]+")
@@ -261,6 +265,56 @@ def _meant(match: re.Match[str]) -> str:
         except KeyError:
             return match[0]
     return _SIMPLE.get(other, other if other in _KEEP else match[0])
+
+
+def string_text(cursor: Cursor, sink: Sink) -> Steps[None]:
+    """Passes the text that a Python string means to `sink` as it comes; strings that follow each other are one.
+
+    The cursor stands at the opening quote, afterwards at what follows the string but white space. Raises Ended.
+    """
+    pending = ""  # a surrogate that waits for its other half
+
+    def mean(text: str) -> None:
+        nonlocal pending
+        text = pending + text
+        pending = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        if said := text.removesuffix(pending):
+            sink(clean(said))
+
+    while (quote := (yield from cursor.look())) and quote in "'\"":
+        cursor.take(1)
+        if (yield from cursor.look()) == quote:
+            cursor.take(1)
+            if (yield from cursor.look()) == quote:
+                cursor.take(1)
+                quote *= 3
+            else:
+                quote = ""  # an empty string
+        if quote:
+            marks = Markers([quote, "\\"])
+            while (yield from cursor.until(marks, mean)) != quote:
+                mean(unescape("\\" + (yield from _escaped(cursor))))
+        yield from cursor.space()
+    if pending:
+        sink(clean(pending))
+
+
+def _escaped(cursor: Cursor) -> Steps[str]:
+    """Consumes what belongs to a backslash."""
+    yield from cursor.peek()
+    text = cursor.take(1)
+    if text == "N":
+        name: list[str] = []
+        if (yield from cursor.skip("{")):
+            yield from cursor.until(_NAME_END, name.append)
+            return "N{" + "".join(name) + "}"
+        return text
+    digits, longest = _DIGITS.get(text, (_OCTAL, 2) if text in _OCTAL else ("", 0))
+    for _ in range(longest):
+        if (yield from cursor.peek()) not in digits:
+            break
+        text += cursor.take(1)
+    return text
 
 
 class CutOff(Ended):

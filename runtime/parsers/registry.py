@@ -13,15 +13,15 @@ import msgspec
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.parsers.formats.bare_json import GENERIC_JSON, LLAMA_JSON
 from palmette.runtime.parsers.formats.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from palmette.runtime.parsers.formats.function_tags import QWEN_CODER, SEED_OSS
 from palmette.runtime.parsers.formats.gemma import FUNCTION_GEMMA, GEMMA4
 from palmette.runtime.parsers.formats.glm import GLM
 from palmette.runtime.parsers.formats.harmony import HARMONY
 from palmette.runtime.parsers.formats.invokes import DEEPSEEK_V4, DEEPSEEK_V32, MINIMAX_M2
 from palmette.runtime.parsers.formats.kimi import KIMI
 from palmette.runtime.parsers.formats.mistral import MISTRAL, MISTRAL_NAMED
-from palmette.runtime.parsers.formats.pythonic import PYTHONIC, TOOL_CODE
-from palmette.runtime.parsers.formats.qwen_coder import QWEN_CODER
-from palmette.runtime.parsers.formats.tagged_json import GRANITE, HERMES
+from palmette.runtime.parsers.formats.pythonic import LFM2, PYTHONIC, TOOL_CODE
+from palmette.runtime.parsers.formats.tagged_json import GRANITE, HERMES, NEMOTRON
 from palmette.runtime.parsers.reasoning import REASONING_TAGS, reasoning_tags
 from palmette.runtime.parsers.tool_format import ToolFormat
 
@@ -30,7 +30,8 @@ AUTO = "auto"
 
 _ALL: tuple[ToolFormat, ...] = (
     GENERIC_JSON, HERMES, QWEN_CODER, LLAMA_JSON, PYTHONIC, MISTRAL, MISTRAL_NAMED, DEEPSEEK_V3, DEEPSEEK_V31,
-    DEEPSEEK_V32, DEEPSEEK_V4, MINIMAX_M2, GLM, KIMI, HARMONY, GEMMA4, FUNCTION_GEMMA, TOOL_CODE, GRANITE,
+    DEEPSEEK_V32, DEEPSEEK_V4, MINIMAX_M2, GLM, KIMI, HARMONY, GEMMA4, FUNCTION_GEMMA, TOOL_CODE, GRANITE, LFM2,
+    NEMOTRON, SEED_OSS,
 )  # fmt: skip
 _TOOL_FORMATS = {format.name: format for format in _ALL}
 
@@ -45,7 +46,10 @@ _TOOL_SIGNS: tuple[tuple[tuple[str, ...], ToolFormat], ...] = (
     (("tool_declare<|im_middle|>",), KIMI),
     (("<minimax:tool_call>",), MINIMAX_M2),
     (("<arg_key>",), GLM),
+    (("<seed:tool_call>",), SEED_OSS),
     (("<function=", "<parameter="), QWEN_CODER),
+    (("<TOOLCALL>",), NEMOTRON),
+    (("<|tool_call_start|>",), LFM2),
     (("<start_function_call>",), FUNCTION_GEMMA),
     (("<|tool_call>",), GEMMA4),
     (("<|tool_call|>",), GRANITE),

@@ -136,6 +136,16 @@ class Arguments:
         self._out.arguments(f"{self._lead}{encode(name)}: {value}")
         self._lead = ", "
 
+    def begin_string(self, name: str) -> None:
+        """A member that is a string, and comes in pieces."""
+        self.member(name, '"')
+
+    def more_string(self, text: str) -> None:
+        self._out.arguments(encode(clean(text))[1:-1])
+
+    def end_string(self) -> None:
+        self._out.arguments('"')
+
     def end(self) -> None:
         self._out.arguments("{}" if self._lead == "{" else "}")
         self._out.end()
@@ -150,13 +160,9 @@ class Arguments:
         kinds = self.schema.kinds(name)
         trim = _Newlines().trim if newlines else str
         if string or (string is None and kinds == _ONLY_STRING):
-            self.member(name, '"')
-
-            def more(text: str) -> None:
-                self._out.arguments(encode(clean(trim(text)))[1:-1])
-
-            end = yield from cursor.until(ends, more)
-            self._out.arguments('"')
+            self.begin_string(name)
+            end = yield from cursor.until(ends, lambda text: self.more_string(trim(text)))
+            self.end_string()
             return end
         pieces: list[str] = []
         try:

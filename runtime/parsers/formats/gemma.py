@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from palmette.runtime.parsers.cursor import LONGEST_NAME, Cursor, Steps
+from palmette.runtime.parsers.cursor import LONGEST_NAME, Cursor, Markers, NotACall, Steps
 from palmette.runtime.parsers.emitter import Writer, call_id
 from palmette.runtime.parsers.json_text import rest_of_object
 from palmette.runtime.parsers.literals import CutOff, Quotes, written_value
@@ -74,6 +74,13 @@ class GemmaCalls(msgspec.Struct, frozen=True, kw_only=True):
                 key = yield from cursor.run(_KEY, LONGEST_NAME)
             yield from cursor.space()
             yield from cursor.literal(":")
+            yield from cursor.space()
+            if (yield from cursor.skip(self.quote)):
+                yield from arguments.tagged(cursor, key.strip(), Markers([self.quote]), string=True)
+                yield from cursor.space()
+                if (yield from cursor.peek()) not in ",}":
+                    raise NotACall
+                continue
             try:
                 value = yield from written_value(cursor, quotes, "}")
             except CutOff as cut:

@@ -1,8 +1,8 @@
-"""Formats that put JSON objects `{"name": …, "arguments": …}` between markers: Hermes and Qwen, Granite 3, Phi 4.
+"""Formats that put JSON objects `{"name": …, "arguments": …}` between markers: Hermes and Qwen, Granite 3, Nemotron.
 
 Sources: the chat templates of NousResearch/Hermes-3-Llama-3.1-8B, Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-8B,
 ibm-granite/granite-4.0-h-small (`<tool_call>`); ibm-granite/granite-3.3-8b-instruct and microsoft/Phi-4-mini-instruct
-(`<|tool_call|>` and a list).
+(`<|tool_call|>` and a list); nvidia/NVIDIA-Nemotron-Nano-9B-v2 (`<TOOLCALL>` and a list).
 """
 
 from __future__ import annotations
@@ -50,4 +50,5 @@ class TaggedJson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HERMES = TaggedJson(name="hermes", open="<tool_call>", close="</tool_call>", line_feeds=True)
+NEMOTRON = TaggedJson(name="nemotron", open="<TOOLCALL>", close="</TOOLCALL>", listed=True)
 GRANITE = TaggedJson(name="granite", open="<|tool_call|>", close="<|/tool_call|>", listed=True)

@@ -181,6 +181,44 @@ CASES = [
         output="<function=get_weather><parameter=city>Paris\n<parameter=days>3</parameter></function>\n",
         calls=[("get_weather", WEATHER)],
     ),
+    # ByteDance-Seed/Seed-OSS-36B-Instruct.
+    Case(
+        id="seed-oss",
+        tools="seed_oss",
+        thinks="seed",
+        output="\n<seed:think>Hm.</seed:think>\nI look.\n\n<seed:tool_call>\n<function=get_weather>\n"
+        "<parameter=city>Paris</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>",
+        reasoning="Hm.",
+        text="I look.",
+        calls=[("get_weather", WEATHER)],
+    ),
+    # nvidia/NVIDIA-Nemotron-Nano-9B-v2.
+    Case(
+        id="nemotron",
+        tools="nemotron",
+        thinks="think",
+        prompt="<SPECIAL_11>Assistant\n<think>\n\n",
+        output='Hm.\n</think>\n\nI look.\n\n<TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}, '
+        '{"name": "now", "arguments": {}}]</TOOLCALL>\n',
+        reasoning="Hm.",
+        text="I look.",
+        calls=[("get_weather", WEATHER), ("now", {})],
+    ),
+    # LiquidAI/LFM2.5-8B-A1B, and its earlier form with JSON.
+    Case(
+        id="lfm2",
+        tools="lfm2",
+        output="<|tool_call_start|>[get_weather(city='Paris', days=3), now()]<|tool_call_end|>[1] is no call.",
+        text="[1] is no call.",
+        calls=[("get_weather", WEATHER), ("now", {})],
+    ),
+    Case(
+        id="lfm2-json",
+        tools="lfm2",
+        output='<|tool_call_start|>[{"name": "now", "arguments": {}, "id": "1"}]<|tool_call_end|>I look.',
+        text="I look.",
+        calls=[("now", {})],
+    ),
     # meta-llama/Llama-3.1-8B-Instruct, with and without an ipython environment.
     Case(
         id="llama",
@@ -233,6 +271,12 @@ CASES = [
                 },
             )
         ],
+    ),
+    Case(
+        id="pythonic-code",
+        tools="pythonic",
+        output=f"[write-file(code={CODE!r})]",
+        calls=[("write-file", {"code": CODE})],
     ),
     Case(
         id="pythonic-positional-and-expressions",
@@ -466,6 +510,12 @@ CASES = [
         output='<|tool_call>call:get_weather{city:<|"|>Łódź "old" town\\ 🌍 </x> {[<|"|>,options:{a:{b:[1,2.5,null,true,'
         '{c:<|"|>}<|"|>}]},é:<|"|><|"|>},places:[<|"|>a,b<|"|>,<|"|>c]d<|"|>,<|"|>line\nbreak\ttab<|"|>]}<tool_call|>',
         calls=[("get_weather", AWKWARD)],
+    ),
+    Case(
+        id="gemma4-code",
+        tools="gemma4",
+        output=f'<|tool_call>call:write-file{{code:<|"|>{CODE}<|"|>}}<tool_call|>',
+        calls=[("write-file", {"code": CODE})],
     ),
     # google/functiongemma-270m-it.
     Case(

@@ -99,7 +99,27 @@ def test_json_arguments_stream_as_they_are(id: str) -> None:
         assert not call.finished
 
 
-@pytest.mark.parametrize("id", ["qwen3-coder-code", "deepseek-v4"])
+@settings(max_examples=200, deadline=None)
+@given(text=st.text() | st.text(alphabet="'\"\\\n{}é🌍\x00ab "), size=st.integers(1, 7))
+def test_any_string_comes_through_python(text: str, size: int) -> None:
+    in_three = ascii(text)[1:-1].replace('"', '\\"')
+    for written in (repr(text), json.dumps(text), f"'' {text!r}\n''", f'"""{in_three} """[:-1]'):
+        output = f"[now(x={written})]"
+        events = events_of(parser_of(BY_ID["pythonic"]), [output[at : at + size] for at in range(0, len(output), size)])
+        (call,) = collect(events).calls
+        assert json.loads(call.arguments)["x"] == text + (" [:-1]" if written.startswith('"""') else "")
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(), size=st.integers(1, 7))
+def test_any_string_comes_through_gemma(text: str, size: int) -> None:
+    output = f'<|tool_call>call:now{{x:<|"|>{text}<|"|>, y:[<|"|>{text}<|"|>]}}<tool_call|>'
+    events = events_of(parser_of(BY_ID["gemma4"]), [output[at : at + size] for at in range(0, len(output), size)])
+    (call,) = collect(events).calls
+    assert json.loads(call.arguments) == {"x": text, "y": [text]}
+
+
+@pytest.mark.parametrize("id", ["pythonic-code", "gemma4-code", "qwen3-coder-code", "deepseek-v4"])
 def test_string_parameters_stream(id: str) -> None:
     case = BY_ID[id]
     parser = parser_of(case)

@@ -17,7 +17,16 @@ from palmette.runtime.parsers.registry import Formats, names
 FORMATS = [
     (name, "harmony" if name == "harmony" else "gemma4" if name == "gemma4" else "think") for name in names().tools
 ]
-REWRITTEN = ("qwen3_coder", "glm", "deepseek_v32", "deepseek_v4", "minimax_m2", "pythonic", "gemma_tool_code")
+REWRITTEN = (
+    "qwen3_coder",
+    "glm",
+    "deepseek_v32",
+    "deepseek_v4",
+    "minimax_m2",
+    "pythonic",
+    "gemma_tool_code",
+    "seed_oss",
+)
 COMMON = [
     "{", "}", "[", "]", '"', "'", "\\", ",", ":", "(", ")", "=", "\n", " ", "```", "```json", "<", ">", "|", "/", "é🌍",
     '"name"', '"arguments": ', '"parameters": {', '{"name": "now", ', '{"name": "get_weather", "arguments": {',

@@ -66,6 +66,10 @@ TEMPLATES = {
     # ibm-granite/granite-3.3-8b-instruct, granite-4.0-h-small
     "{{- '<|tool_call|>' }}{{ '<think></think><response></response>' }}": ("granite", "granite"),
     '<|start_of_role|>{{ tools }}\n<tool_call>\n{"name": <function-name>': ("hermes", "none"),
+    # nvidia/NVIDIA-Nemotron-Nano-9B-v2, LiquidAI/LFM2.5-8B-A1B, ByteDance-Seed/Seed-OSS-36B-Instruct
+    "{{- '<TOOLCALL>[' -}}{{- '<think>\n\n' -}}": ("nemotron", "think"),
+    '{{- "<|tool_call_start|>[" }}{{- "<think>" }}': ("lfm2", "think"),
+    "<seed:tool_call>\\n<function=f>\\n<parameter=p>value_1</parameter>{{ '<seed:think>' }}": ("seed_oss", "seed"),
     # MiniMaxAI/MiniMax-M2
     "{%- set toolcall_begin_token = '<minimax:tool_call>' -%}<invoke name=\"x\"><think>": ("minimax_m2", "think"),
 }

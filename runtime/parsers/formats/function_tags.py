@@ -1,11 +1,15 @@
-"""Qwen3-Coder: `<tool_call>`, `<function=name>`, and a `<parameter=key>` for each argument.
+"""Qwen3-Coder and Seed-OSS: `<tool_call>`, `<function=name>`, and a `<parameter=key>` for each argument.
 
-Source: the chat template of Qwen/Qwen3-Coder-30B-A3B-Instruct. Values stand between line feeds, strings as they are.
+Sources: the chat templates of Qwen/Qwen3-Coder-30B-A3B-Instruct (values stand between line feeds) and
+ByteDance-Seed/Seed-OSS-36B-Instruct (they don't). Strings are written as they are.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+import msgspec
 
 from palmette.runtime.parsers.cursor import LONGEST_NAME, Cursor, Markers, Steps
 from palmette.runtime.parsers.emitter import Writer, call_id
@@ -13,7 +17,6 @@ from palmette.runtime.parsers.json_text import call_arguments
 from palmette.runtime.parsers.tool_format import CallTag
 from palmette.runtime.parsers.values import Arguments
 
-_CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
 # A parameter whose end tag was forgotten ends where the next tag begins a line.
@@ -21,17 +24,25 @@ _VALUE_ENDS = Markers([_PARAMETER_END, "\n" + _PARAMETER, "\n" + _FUNCTION_END])
 _NO_BRACKET = re.compile(r"[^>]*")
 
 
-class QwenCoder:
+class FunctionTags(msgspec.Struct, frozen=True, kw_only=True):
     """A ToolFormat."""
 
-    name = "qwen3_coder"
-    opens = (_CALL, _FUNCTION)
+    name: str
+    open: str
+    close: str
+    new_id: Callable[[], str] = call_id
     interrupts: tuple[str, ...] = ()
-    marks = (_CALL, _CALL_END, _FUNCTION, _FUNCTION_END, _PARAMETER, _PARAMETER_END)
-    new_id = staticmethod(call_id)
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        return (self.open, _FUNCTION)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.open, self.close, _FUNCTION, _FUNCTION_END, _PARAMETER, _PARAMETER_END)
 
     def read(self, opened: str, cursor: Cursor, out: Writer) -> Steps[None]:
-        if opened == _CALL:
+        if opened == self.open:
             yield from cursor.space()
             yield from cursor.literal(_FUNCTION)
         while True:
@@ -40,7 +51,7 @@ class QwenCoder:
             yield from cursor.space()
             if not (yield from cursor.skip(_FUNCTION)):
                 break
-        yield from cursor.close(_CALL_END)
+        yield from cursor.close(self.close)
 
     def _function(self, cursor: Cursor, out: Writer) -> Steps[None]:
         name = yield from cursor.run()
@@ -48,9 +59,9 @@ class QwenCoder:
         yield from cursor.space()
         if (yield from cursor.peek()) == "{":
             out.begin(name)
-            yield from call_arguments(cursor, out, (_FUNCTION_END, _CALL_END))
+            yield from call_arguments(cursor, out, (_FUNCTION_END, self.close))
             return
-        tag = yield from cursor.one_of(_PARAMETER, _FUNCTION_END, _CALL_END)
+        tag = yield from cursor.one_of(_PARAMETER, _FUNCTION_END, self.close)
         arguments = Arguments(out, name)
         while tag == _PARAMETER:
             key = (yield from cursor.run(_NO_BRACKET, LONGEST_NAME)).strip()
@@ -59,11 +70,12 @@ class QwenCoder:
             if end != _PARAMETER_END:
                 cursor.give_back(end[1:])
             yield from cursor.space()
-            tag = yield from cursor.one_of(_PARAMETER, _FUNCTION_END, _CALL_END)
+            tag = yield from cursor.one_of(_PARAMETER, _FUNCTION_END, self.close)
         arguments.end()
 
     def tag(self, tool: str) -> CallTag:
-        return CallTag(f"{_CALL}\n{_FUNCTION}{tool}>\n", f"\n{_FUNCTION_END}\n{_CALL_END}", _CALL)
+        return CallTag(f"{self.open}\n{_FUNCTION}{tool}>\n", f"\n{_FUNCTION_END}\n{self.close}", self.open)
 
 
-QWEN_CODER = QwenCoder()
+QWEN_CODER = FunctionTags(name="qwen3_coder", open="<tool_call>", close="</tool_call>")
+SEED_OSS = FunctionTags(name="seed_oss", open="<seed:tool_call>", close="</seed:tool_call>")
