@@ -180,6 +180,7 @@ class _CallObject:
         self._arguments: list[str] | None = None  # that came before the name
         self._made = False  # the call, or those that this object wraps
         self._complete = False
+        self._nested = False  # {"type": "function", "function": {…}}, as OpenAI writes a call
 
     def read(self) -> Steps[None]:
         try:
@@ -227,7 +228,8 @@ class _CallObject:
             self._name = name
             if self._arguments is not None:
                 self._whole("".join(self._arguments))
-        elif key == "function" and first == "{" and self._name is None:
+        elif key == "function" and first == "{" and self._name is None and not self._nested:
+            self._nested = True
             yield from self._members()
         elif key in ARGUMENT_KEYS and not self._made and self._arguments is None:
             if self._name is not None:
@@ -240,7 +242,7 @@ class _CallObject:
                 yield from json_value(cursor, self._arguments.append, self._rule.ends)
         elif key == WRAPPER_KEY and first == "[" and self._rule.wrapper and self._name is None:
             self._made = True
-            yield from call_list(cursor, out, self._rule)
+            yield from call_list(cursor, out, msgspec.structs.replace(self._rule, wrapper=False))
         elif self._rule.bare and not self._made and key not in OTHER_KEYS:
             raise NotACall
         else:

@@ -70,7 +70,7 @@ _REASONING_SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|channel>thought",), "gemma4"),
     (("[THINK]",), "mistral"),
     (("<seed:think>",), "seed"),
-    (("<think>", "<response>"), "granite"),
+    (("<think>", "<response></response>"), "granite"),
     (("<think>",), "think"),
     (("</think>",), "think"),
     (("Here is my thought process:",), "granite_32"),

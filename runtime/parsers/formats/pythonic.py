@@ -2,9 +2,9 @@
 
 Sources: Llama 3.2's and 4's prompt formats (llama.com/docs/model-cards-and-prompt-formats), whose system prompt asks
 for `[func_name1(params_name1=params_value1 …), func_name2(params)]`; Gemma 3's function calling guide
-(ai.google.dev/gemma/docs/capabilities/function-calling) for both forms; the
-chat template of LiquidAI/LFM2.5-8B-A1B (between markers). A list without a marker counts
-where it names a tool on offer (without tools: where no text came before it).
+(ai.google.dev/gemma/docs/capabilities/function-calling) for both forms; the chat template of LiquidAI/LFM2.5-8B-A1B
+(between markers). A list without a marker counts where it names a tool on offer (without tools: where no text came
+before it).
 """
 
 from __future__ import annotations

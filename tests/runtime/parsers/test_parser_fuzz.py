@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from output_cases import CASES, TOOLS, Case, cut, events_of, parser_of
 
 from palmette.runtime.parsers.protocol import collect
-from palmette.runtime.parsers.registry import Formats, names
+from palmette.runtime.parsers.registry import Formats, names, tool_format
 
 FORMATS = [
     (name, "harmony" if name == "harmony" else "gemma4" if name == "gemma4" else "think") for name in names().tools
@@ -138,6 +138,16 @@ def hostile(name: str, reasoning: str) -> list[str]:
         "".join(marks), *(mark[:-1] for mark in marks[:3]), "[", "{", "{\"", "\n", "<", "`", "now(", rendered,
         opened + "\\", "<think>",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "reasoning"), FORMATS)
+def test_nothing_nests_too_deeply(name: str, reasoning: str) -> None:
+    case = Case(id="", tools=name, thinks=reasoning, output="")
+    begin = tool_format(name).tag("get_weather").begin
+    values = '"options": ', "options=", '"places": [', "options:{"
+    for unit in ("[", "{", "(", '{"a":', '{"function": ', '{"tool_calls": [', '{"arguments": ', "<think>", *values):
+        for lead in ("", begin, begin + '{"places": ', begin.removesuffix("(") + "(places="):
+            events_of(parser_of(case), [lead + unit * 3_000])
 
 
 def test_long_arguments_take_linear_time() -> None:

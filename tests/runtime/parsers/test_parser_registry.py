@@ -71,7 +71,10 @@ TEMPLATES = {
     '{{- "<|tool_call_start|>[" }}{{- "<think>" }}': ("lfm2", "think"),
     "<seed:tool_call>\\n<function=f>\\n<parameter=p>value_1</parameter>{{ '<seed:think>' }}": ("seed_oss", "seed"),
     # MiniMaxAI/MiniMax-M2
-    "{%- set toolcall_begin_token = '<minimax:tool_call>' -%}<invoke name=\"x\"><think>": ("minimax_m2", "think"),
+    "{%- set toolcall_begin_token = '<minimax:tool_call>' -%}<invoke name=\"x\"><think><response>": (
+        "minimax_m2",
+        "think",
+    ),
 }
 
 
