@@ -1,10 +1,11 @@
 """What each scheduling idea gives, in virtual time: the real core and tree, a worker that takes the predicted time.
 
-    python -m benchmarks.scheduling [policies|aging|retraction|chunking|tenants] [--requests N] [--json FILE]
+    python -m benchmarks.scheduling [policies|aging|retraction|programs|chunking|tenants] [--requests N] [--json FILE]
 
 `policies`: every policy at overload, with hit rate, throughput, TTFT and the share of all waiting that the slowest 5 %
 bear. `aging`: that share and the throughput over α and β. `retraction`: throughput before, while and after a burst of
-outputs that outgrow the pool. `chunking`: inter-token latency by target. `tenants`: what two tenants get, by policy.
+outputs that outgrow the pool. `programs`: agents beside single requests, by the room that a start leaves. `chunking`:
+inter-token latency by target. `tenants`: what two tenants get, by policy.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from palmette.runtime.messages.requests import Generate
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.roofline.device import DEVICES
 from palmette.runtime.roofline.shape import PRESETS, model_shape
+from palmette.runtime.scheduler import starts
 from palmette.runtime.scheduler.retraction import AdmissionHold
 from palmette.runtime.simulation.core import SimulatedCore
 from palmette.runtime.simulation.worker import SimulatedWorker, VirtualTime
@@ -89,6 +91,11 @@ def new_model() -> StepTimeModel:
     return StepTimeModel(model_shape(PRESETS["llama-3.1-8b"]), DEVICES["h100"])
 
 
+def drawn(seed: int, index: int) -> int:
+    """The output token of that index."""
+    return (seed * 7919 + index) % VOCABULARY
+
+
 def nothing_more(name: str, at: float) -> Iterable[Arrival]:
     return ()
 
@@ -103,7 +110,7 @@ def serve(
     """Everything that arrives, to the last token. `then`: what arrives once the named request ended, at that time."""
     time = VirtualTime()
     cache = RadixCache(pool // PAGE, PAGE, eviction=eviction_policy(config.eviction), clock=time)
-    worker = SimulatedWorker(new_model(), time, lambda seed, index: (seed * 7919 + index) % VOCABULARY)
+    worker = SimulatedWorker(new_model(), time, drawn)
     core = SimulatedCore(config, worker, cache, vocabulary=VOCABULARY, context=32_768, time=time, step_time=new_model())
     usages: dict[str, Usage] = {}
     last: dict[str, float] = {}
@@ -281,6 +288,58 @@ def _never_hold(hold: AdmissionHold, room: int, running: int) -> None:
     hold.active = False
 
 
+AGENTS, AGENT_TURNS, SINGLES = 48, 25, 300
+
+
+def agents(seed: int = 11) -> tuple[list[Arrival], Callable[[str, float], Iterable[Arrival]]]:
+    """Agents of many short turns behind 1,500 tokens that they share, 0.3 s for a tool between turns, all there from
+    the start; and ten requests a second that share nothing."""
+    rng = np.random.default_rng(seed)
+    shots = rng.integers(0, VOCABULARY, 1500)
+    prompts: dict[str, np.ndarray] = {}
+
+    def turn(agent: int, number: int, prompt: np.ndarray, at: float) -> Arrival:
+        name = f"agent.{agent}.{number}"
+        prompts[name] = prompt
+        return Arrival(at, request(name, (prompt,), 60, 1000 * agent + number))
+
+    def then(name: str, at: float) -> Iterable[Arrival]:
+        if not name.startswith("agent"):
+            return ()
+        agent, number = map(int, name.split(".")[1:])
+        answer = [drawn(1000 * agent + number, index) for index in range(60)]
+        prompt = np.concatenate([prompts.pop(name), answer, rng.integers(0, VOCABULARY, 110)])
+        return (turn(agent, number + 1, prompt, at + 0.3),) if number + 1 < AGENT_TURNS else ()
+
+    arrivals = [
+        turn(agent, 0, np.concatenate([shots, rng.integers(0, VOCABULARY, 50)]), 0.01 * agent)
+        for agent in range(AGENTS)
+    ]
+    at = 0.0
+    for index in range(SINGLES):
+        at += rng.exponential(1 / 10)
+        prompt = rng.integers(0, VOCABULARY, int(rng.integers(500, 3000)))
+        arrivals.append(Arrival(at, request(f"single{index}", (prompt,), 60, 10**6 + index)))
+    return arrivals, then
+
+
+def measure_programs(requests: int) -> list[dict[str, Any]]:
+    """Agents beside single requests, by the turns that a start leaves room for."""
+    rows = []
+    for turns in (0.0, 1.0, 2.0, 4.0):
+        arrivals, then = agents()
+        usual, starts.TURNS = starts.TURNS, turns
+        outcome = serve(CONFIG, arrivals, pool=POOL, then=then)
+        starts.TURNS = usual
+        single = [u.first_token_seconds for name, u in outcome.usages.items() if name.startswith("single")]
+        rows.append({
+            "turns": turns, "requests/s": outcome.per_second, "hit rate": outcome.hit_rate,
+            "TTFT mean": statistics.fmean(outcome.waits), "of singles": statistics.fmean(single), "max": max(single),
+            "slowest 5 %": outcome.slowest_share,
+        })  # fmt: skip
+    return rows
+
+
 def measure_chunking(count: int) -> list[dict[str, Any]]:
     """Decodes while prompts of 8,000 tokens come in between."""
     rng = np.random.default_rng(3)
@@ -333,6 +392,7 @@ MEASURES: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     "policies": measure_policies,
     "aging": measure_aging,
     "retraction": measure_retraction,
+    "programs": measure_programs,
     "chunking": measure_chunking,
     "tenants": measure_tenants,
 }

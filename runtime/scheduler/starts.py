@@ -6,7 +6,7 @@ Knows tokens as numbers; asks neither queue nor tree. Called by admission.
 from __future__ import annotations
 
 TURNS = 2.0  # of each that runs: what one that begins leaves room for
-POOLS = 2  # of prefill, since an overdue one began, until the next begins whatever the room
+POOLS = 1  # of prefill, since an overdue one began, until the next begins whatever the room
 FADING = 1 / 64  # weight of the newest admission
 
 
@@ -28,7 +28,7 @@ class Starts:
     @property
     def impatient(self) -> bool:
         """Whether an overdue one begins now whatever room it leaves. What that costs those under way, at most about
-        what it displaces, is spread over some pools of prefill; so nobody starves, and reuse hardly suffers."""
+        what it displaces, is spread over a pool of prefill; so nobody starves, and reuse hardly suffers."""
         return self._given >= self._patience
 
     def reserve(self, running: int) -> float:
