@@ -17,7 +17,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -26,8 +26,9 @@ from benchmarks.drivers.engine import EngineDriver
 from benchmarks.loop import Outcome, run_workload
 from benchmarks.model import open_model
 from benchmarks.quiet import machine, wait_until_quiet
+from benchmarks.report import Summary, plot
 from benchmarks.text import load_corpus
-from benchmarks.workloads import build
+from benchmarks.workloads import Headline, build
 from palmette.runtime.config import DEFAULT_MODEL, EngineConfig
 from palmette.runtime.engine import Engine, build_core
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
@@ -122,8 +123,10 @@ def throughput(config: EngineConfig, runs: int, console: Console, *, batch: int,
     return results
 
 
-async def objects(model: str | None, config: EngineConfig, runs: int, console: Console) -> list[tuple[Jump, Outcome]]:
-    """The workload "json" with jump-forward and without."""
+async def objects(
+    model: str | None, config: EngineConfig, runs: int, console: Console, *, concurrency: int | None
+) -> list[tuple[Jump, Outcome]]:
+    """The workload "json" with jump-forward and without. `concurrency`: None is all at once."""
     local = open_model(model)
     engine = Engine(config)
     drivers = {jump: EngineDriver(f"jump={jump}", engine, jump=jump) for jump in JUMPS}
@@ -132,6 +135,7 @@ async def objects(model: str | None, config: EngineConfig, runs: int, console: C
     try:
         for run in range(runs + 1):  # the first warms up
             (workload,) = build(["json"], corpus, local.encode, run)
+            workload = replace(workload, concurrency=concurrency or workload.concurrency)
             for jump in JUMPS if run % 2 else JUMPS[::-1]:
                 outcome = await run_workload(workload, drivers[jump])
                 console.print(
@@ -152,6 +156,20 @@ def shares(batches: list[Batch], kind: str) -> list[float]:
     return [batch.rate / free[batch.run] for batch in batches if batch.kind == kind and batch.run]
 
 
+def summaries(batches: list[Batch], objects_seconds: dict[Jump, list[float]]) -> list[Summary]:
+    """For the plot. The first kind, and jumping, are what the others are compared with."""
+    rates = {kind: [b.rate for b in batches if b.kind == kind and b.run] for kind in KINDS if batches}
+    found = [_summary("16 outputs at once", kind, "decode tokens/s", values) for kind, values in rates.items()]
+    return found + [
+        _summary("16 JSON objects", f"jump={jump}", "seconds", values) for jump, values in objects_seconds.items()
+    ]
+
+
+def _summary(workload: str, system: str, headline: Headline, values: list[float]) -> Summary:
+    median = statistics.median(values)
+    return Summary(workload, system, headline, median, min(values), max(values), len(values), None, None, 0.0, 0)
+
+
 def spread(values: list[float]) -> str:
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
@@ -164,24 +182,31 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--part", choices=("throughput", "objects", "both"), default="both")
+    parser.add_argument("--concurrency", type=int, default=None, help="objects at a time (default: all)")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     console = Console(width=120)
     load = wait_until_quiet(timeout=30)
     config = EngineConfig(model=arguments.model or DEFAULT_MODEL, threads=arguments.threads)
     told: dict[str, object] = {"machine": machine(), "load": asdict(load)}
+    batches: list[Batch] = []
+    seconds: dict[Jump, list[float]] = {}
     if arguments.part != "objects":
         batches = throughput(config, arguments.runs, console, batch=arguments.batch, tokens=arguments.tokens)
         told["throughput"] = [asdict(batch) for batch in batches]
         for kind in KINDS:
             console.print(f"{kind}: {spread(shares(batches, kind))} of the free throughput", highlight=False)
     if arguments.part != "throughput":
-        outcomes = asyncio.run(objects(arguments.model, config, arguments.runs, console))
+        outcomes = asyncio.run(
+            objects(arguments.model, config, arguments.runs, console, concurrency=arguments.concurrency)
+        )
         told["objects"] = [{"jump": jump, **asdict(outcome)} for jump, outcome in outcomes]
         seconds = {jump: [outcome.seconds for each, outcome in outcomes if each == jump] for jump in JUMPS}
         ratios = [off / jumped for jumped, off in zip(seconds["bytes"], seconds["off"], strict=True)]
         console.print(f"jump-forward: {spread(ratios)} times as fast as without", highlight=False)
     if arguments.out is not None:
+        plotted = plot(summaries(batches, seconds), title="What a grammar costs, and what jumping saves")
+        arguments.out.with_suffix(".svg").write_text(plotted, encoding="utf-8")
         arguments.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 

@@ -44,7 +44,7 @@ def export_folder(model: Path) -> Path:
     partial.mkdir(parents=True)
     _write_json(partial / "config.json", config_json(checkpoint.config, tokenizer))
     _write_json(partial / "tokenizer_config.json", _tokenizer_config(checkpoint.config, tokenizer))
-    (partial / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    _write_json(partial / "tokenizer.json", _tokenizer_json(tokenizer))
     save_file(_tensors(checkpoint), partial / "model.safetensors", metadata={"format": "pt"})
     partial.rename(folder)
     return folder
@@ -131,6 +131,12 @@ def _rope_scaling(config: ModelConfig) -> dict[str, Any] | None:
             }
         case FrequencyRope():
             raise PeerError("This model's rope has a factor for each frequency; config.json can't say that.")
+
+
+def _tokenizer_json(tokenizer: LibraryTokenizer) -> dict[str, Any]:
+    """With a decoder, which we have no use for: without one a peer writes tokens as they stand in the vocabulary."""
+    content: dict[str, Any] = json.loads(tokenizer.to_json())
+    return {**content, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}}
 
 
 def _tokenizer_config(config: ModelConfig, tokenizer: Tokenizer) -> dict[str, Any]:
