@@ -42,10 +42,11 @@ class StepTimes:
     commit: float
     emit: float
     model: float
+    other: float = 0.0  # of the core's step, in none of its parts
 
     @property
     def outside(self) -> float:
-        return self.receive + self.plan + self.commit + self.emit
+        return self.receive + self.plan + self.commit + self.emit + self.other
 
     @property
     def share(self) -> float:
@@ -53,22 +54,17 @@ class StepTimes:
         return self.outside / (self.outside + self.model)
 
 
-def step_times(before: Counters, after: Counters) -> StepTimes:
-    """Means of the steps between two readings."""
+def step_times(before: Counters, after: Counters, seconds: float) -> StepTimes:
+    """Means of the steps between two readings; `seconds` were spent in them."""
     steps = after.steps - before.steps
 
     def mean(name: str) -> float:
         spent: float = getattr(after, name) - getattr(before, name)
         return 1e3 * spent / steps
 
-    return StepTimes(
-        steps,
-        mean("receive_seconds"),
-        mean("plan_seconds"),
-        mean("commit_seconds"),
-        mean("emit_seconds"),
-        mean("execute_seconds"),
-    )
+    plan, commit, model = mean("plan_seconds"), mean("commit_seconds"), mean("execute_seconds")
+    other = 1e3 * seconds / steps - plan - commit - model
+    return StepTimes(steps, mean("receive_seconds"), plan, commit, mean("emit_seconds"), model, other)
 
 
 @dataclass(frozen=True)
@@ -96,15 +92,18 @@ class EndlessRequests:
         self.tokens = 0
         self.receive_seconds = 0.0  # in decoding; the rest the core counts itself
         self.emit_seconds = 0.0
+        self.step_seconds = 0.0
         for _ in range(running):
             self._submit()
 
     def step(self) -> None:
         """One step of the engine, ended requests replaced."""
-        replies = self._core.step()
         start = time.perf_counter()
+        replies = self._core.step()
+        stepped = time.perf_counter()
         self._encoder.encode(ReplyBatch(tuple(replies)))
-        self.emit_seconds += time.perf_counter() - start
+        self.emit_seconds += time.perf_counter() - stepped
+        self.step_seconds += stepped - start
         for reply in replies:
             if isinstance(reply, Failed):
                 raise RuntimeError(f"A request failed: {reply.error.message}")
@@ -145,13 +144,14 @@ def measure_overhead(
     while len(requests.started) < running:
         requests.step()
     before = last = requests.counters()
+    begun = seconds = requests.step_seconds
     outside: list[float] = []
     for _ in range(steps):
         requests.step()
-        now = requests.counters()
-        outside.append(step_times(last, now).outside)
-        last = now
-    return Overhead(running, step_times(before, last), statistics.median(outside), max(outside))
+        now, spent = requests.counters(), requests.step_seconds
+        outside.append(step_times(last, now, spent - seconds).outside)
+        last, seconds = now, spent
+    return Overhead(running, step_times(before, last, seconds - begun), statistics.median(outside), max(outside))
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Rates:
 
 
 def measure_overlap(
-    config: EngineConfig, *, running: int, prompt: int = 64, rounds: int = 5, seconds: float = 4.0
+    config: EngineConfig, *, running: int, prompt: int = 64, rounds: int = 5, seconds: float = 3.0
 ) -> Rates:
     """Two engines in this process, without and with overlap, take turns."""
     engines = [
@@ -212,8 +212,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--overlap", action="store_true", help="compare tokens/s at 1, 16 and --running")
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet machine")
     arguments = parser.parse_args()
-    load = wait_until_quiet()
+    load = wait_until_quiet(timeout=arguments.patience)
     if arguments.overlap:
         counts = sorted({1, 16, arguments.running})
         config = EngineConfig(model=arguments.model, threads=arguments.threads, max_running=arguments.running)
@@ -230,11 +231,12 @@ def main() -> None:
         "plan": steady.plan,
         "commit": steady.commit,
         "emit": steady.emit,
+        "other": steady.other,
         "outside the model": steady.outside,
         "median": overhead.median,
         "worst": overhead.worst,
         "model": steady.model,
-        "share": 100 * steady.share,
+        "share, %": 100 * steady.share,
     }.items():
         table.add_column(column, footer=f"{value:.3f}", justify="right")
     table.show_footer = True

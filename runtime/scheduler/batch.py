@@ -5,6 +5,7 @@ Knows sequences and the plan's layout; decides nothing about who runs. Called by
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from struct import Struct
@@ -84,8 +85,7 @@ class StepBatch:
     def step_plan(self, page_size: int, before: StepBatch | None = None) -> StepPlan:
         """`before`: the step that runs meanwhile, to which tokens that it draws are left."""
         arrays = _StepArrays(page_size, before)
-        for row in self.rows:
-            arrays.add(row)
+        arrays.add(self.rows)
         return arrays.plan(self)
 
     def sample_plan(self) -> SamplePlan:
@@ -120,26 +120,28 @@ class _StepArrays:
         self._logits_at: list[int] = []
         self._drawn: list[tuple[int, int, int]] = []
 
-    def add(self, row: Row) -> None:
-        sequence, start, end = row.sequence, row.start, row.end
-        page_size, pages, first = self._page_size, sequence.pages, self._starts[-1]
-        assert sequence.slot is not None
-        self._slots.append(sequence.slot)
-        self._starts.append(first + end - start)
-        self._tokens += sequence.tokens[TOKEN_BYTES * start : TOKEN_BYTES * end]
-        if row.decodes:  # most rows
-            self._purposes.append(DECODE)
-            self._positions.append(start)
-            self._write_slots.append(pages[start // page_size] * page_size + start % page_size)
-            if end > sequence.length:
-                self._await_token(sequence)
-        else:
-            self._purposes.append(SCORE if sequence.group is not None else PREFILL)
-            self._positions += range(start, end)
-            self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(start, end)]
-            self._logits_at += [first + position - 1 - start for position in row.scored]
-        if row.samples:
-            self._logits_at.append(self._starts[-1] - 1)
+    def add(self, rows: Iterable[Row]) -> None:
+        page_size, starts, tokens, logits_at = self._page_size, self._starts, self._tokens, self._logits_at
+        for row in rows:
+            sequence, start, end, pages = row.sequence, row.start, row.end, row.sequence.pages
+            assert sequence.slot is not None
+            first = starts[-1]
+            starts.append(first + end - start)
+            self._slots.append(sequence.slot)
+            tokens += sequence.tokens[TOKEN_BYTES * start : TOKEN_BYTES * end]
+            if row.decodes:  # most rows
+                self._purposes.append(DECODE)
+                self._positions.append(start)
+                self._write_slots.append(pages[start // page_size] * page_size + start % page_size)
+                if len(tokens) == TOKEN_BYTES * first:
+                    self._await_token(sequence)
+            else:
+                self._purposes.append(SCORE if sequence.group is not None else PREFILL)
+                self._positions += range(start, end)
+                self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(start, end)]
+                logits_at += [first + position - 1 - start for position in row.scored]
+            if row.samples:
+                logits_at.append(starts[-1] - 1)
 
     def _await_token(self, sequence: Sequence) -> None:
         """The row's token is being drawn by the step before."""

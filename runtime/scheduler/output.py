@@ -62,8 +62,9 @@ def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:
     """A reply with the output tokens that none has carried yet."""
     generation = sequence.generation
     assert generation is not None
-    tokens, logprobs = generation.unsent, generation.unsent_logprobs
-    generation.unsent, generation.unsent_logprobs = [], []
-    sent = tuple(logprobs) if generation.params.logprobs and tokens else None
+    tokens, generation.unsent = generation.unsent, []
+    sent = None
+    if generation.params.logprobs and tokens:
+        sent, generation.unsent_logprobs = tuple(generation.unsent_logprobs), []
     held = generation.stops.held if finish is None else 0
     return Generated(id=sequence.request_id, tokens=pack(tokens), logprobs=sent, finish=finish, held_bytes=held)
