@@ -311,7 +311,6 @@ class EngineCore:
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
         tokens = result.tokens.tolist()
         sample = scored = 0
-        tokens = result.tokens.tolist()
         for row in batch.rows:
             if row.sequence.slot is not None:  # else it fell with another row of its request
                 problem = self._commit_row(row, result, scored)
