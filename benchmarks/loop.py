@@ -11,7 +11,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from jsonschema import validators
+from jsonschema import validators  # type: ignore[import-untyped]
 
 from benchmarks.drivers.protocol import Completion, Driver
 from benchmarks.reuse import Reuse, reuse

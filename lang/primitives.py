@@ -49,8 +49,9 @@ def gen(
     Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says.
     With `choices` it is `select`, or with choices_method="sample" one of them, drawn token by token with the sampling
     options. With `regex`, `json_schema` or `ebnf` the text as a whole matches; `jump` says what is taken without asking
-    the model, `complete` that the text ends within max_tokens (runtime/messages/grammar.py). Raises InvalidRequest for a
-    value outside its limits, Unsupported for an option that is not built.
+    the model, `complete` that the text ends within max_tokens (runtime/messages/grammar.py).
+
+    Raises InvalidRequest for a value outside its limits, Unsupported for an option that is not built.
     """
     given = dict(locals())
     for own in ("name", "choices", "choices_method"):

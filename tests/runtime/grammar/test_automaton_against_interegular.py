@@ -1,4 +1,4 @@
-"""Our automata against those of interegular, an implementation of its own: the same language, by equality of automata."""
+"""Our automata against those of interegular, which shares no code with them: the same languages, state by state."""
 
 from __future__ import annotations
 
