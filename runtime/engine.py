@@ -85,7 +85,7 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         load_seconds=time.monotonic() - start,
     )
     tokenizer = load_tokenizer(files)
-    vocabulary = tokenizer.vocabulary.padded(model.config.vocab_size)
+    vocabulary = tokenizer.vocabulary.sized(model.config.vocab_size)
     cache = RadixCache(pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache)
     shape = model_shape(model.config, kv=KV_FORMATS[model.kv_dtype])
     step_time = StepTimeModel(shape, unmeasured_host(threads, free_memory()))

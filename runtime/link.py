@@ -34,6 +34,7 @@ from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, R
 
 HEARTBEAT_SECONDS = 1.0
 READABLE = int(zmq.POLLIN)
+MOST_BATCHES = 32  # of replies read in one turn of the event loop
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +313,9 @@ class ZmqLink:
 
         Plain sockets and a callback: zmq.asyncio's futures cost more than delivering a token does.
         """
-        while socket is self._in and cast("int", socket.getsockopt(zmq.EVENTS)) & READABLE:
+        for _ in range(MOST_BATCHES):
+            if socket is not self._in or not cast("int", socket.getsockopt(zmq.EVENTS)) & READABLE:
+                return
             data = socket.recv(zmq.NOBLOCK)
             try:
                 known = self._open.note_replies(self._decoder.decode(data).replies)
@@ -320,6 +323,8 @@ class ZmqLink:
                     self._deliver(known)
             except Exception:  # reading goes on: else everybody would wait forever
                 log.exception("replies of the engine could not be delivered")
+        assert self._loop is not None
+        self._loop.call_soon(self._read, socket)  # the rest, once others have had their turn
 
     def _fail_open(self) -> None:
         if self._deliver is not None and len(self._open):

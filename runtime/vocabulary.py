@@ -41,7 +41,13 @@ class Vocabulary(msgspec.Struct, frozen=True):
             return self.special_pieces[token].encode()
         return self.pieces[token]
 
-    def padded(self, size: int) -> Vocabulary:
-        """The same with empty pieces up to `size` ids: some models have more embeddings than tokens."""
-        missing = size - len(self.pieces)
-        return self if missing <= 0 else msgspec.structs.replace(self, pieces=self.pieces + (b"",) * missing)
+    def sized(self, size: int) -> Vocabulary:
+        """The same with `size` ids, for a model of so many embeddings: empty pieces where it has more than tokens,
+        tokens left out where it has fewer (those can't be computed)."""
+        if size >= len(self.pieces):
+            return msgspec.structs.replace(self, pieces=self.pieces + (b"",) * (size - len(self.pieces)))
+        return Vocabulary(
+            self.pieces[:size],
+            {token: text for token, text in self.special_pieces.items() if token < size},
+            tuple(token for token in self.eos_ids if token < size),
+        )

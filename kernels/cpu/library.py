@@ -255,6 +255,7 @@ class Library:
         self._c.palmette_noise.argtypes, self._c.palmette_noise.restype = (c.c_uint64, c.c_int64), c.c_double
         for index, struct in enumerate((_Part, _Linear, _Layer, _Model, _Step, _AttentionCall, _SamplePlan)):
             assert self._c.palmette_layout(index) == c.sizeof(struct), f"{struct.__name__} differs from the sources"
+        self.sample_bytes, self.scored_bytes, self.drawn_bytes = map(self._c.palmette_layout, (7, 8, 9))
 
     def engine(self, model: ModelWeights, threads: int) -> NativeEngine:
         return NativeEngine(self._c, model, threads)

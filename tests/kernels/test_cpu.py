@@ -253,3 +253,17 @@ def test_a_build_is_kept_and_a_refused_source_is_reported(tmp_path: Path, monkey
     monkeypatch.setattr("palmette.kernels.cpu.build.COMPILERS", ("no-such-compiler",))
     with pytest.raises(BuildError, match="No C\\+\\+ compiler"):
         build(tmp_path / "k", PORTABLE)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 5, 31])
+def test_what_is_no_number_is_not_lost_in_quantising(library: Library, bad: float, place: int) -> None:
+    """An input that is none makes every output none, so that its request fails instead of going on with a guess."""
+    rng = np.random.default_rng(1)
+    weight = Weight("q4", 32, 64, rng.integers(0, 60, 2 * 2 * 320, dtype=np.uint8))
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    good = library.linear(weight, x)
+    x[1, 32 + place] = bad
+    out = library.linear(weight, x)
+    assert np.isnan(out[1]).all()
+    assert np.array_equal(out[[0, 2]], good[[0, 2]])

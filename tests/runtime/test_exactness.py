@@ -53,7 +53,7 @@ def model(numerics: Numerics, threads: int) -> Model:
 
 @cache
 def vocabulary() -> Vocabulary:
-    return load_tokenizer(resolve("tiny")).vocabulary.padded(model(Numerics(), 1).config.vocab_size)
+    return load_tokenizer(resolve("tiny")).vocabulary.sized(model(Numerics(), 1).config.vocab_size)
 
 
 class ModelHarness(Harness):

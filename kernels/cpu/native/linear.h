@@ -96,8 +96,16 @@ inline Forms forms_of(const Linear& w) {
 // x[0 … 32) → int8: scale = max |x| / 127, ties to even.
 PALMETTE_INLINE void quantise_group(const float* x, int8_t* q, Group* group) {
   const vf a = load<vf>(x), b = load<vf>(x + LANES);
-  const vf zero{};
-  const float most = max_lanes(max(max(a, zero - a), max(b, zero - b)));
+  // As integers, sizes are ordered as they are as floats, and infinities and NaN come behind them: none is lost.
+  const vi size_a = (vi)a & 0x7fffffff, size_b = (vi)b & 0x7fffffff;
+  const int32_t bits = max_lanes(size_a > size_b ? size_a : size_b);
+  float most;
+  std::memcpy(&most, &bits, 4);
+  if (bits >= 0x7f800000) {
+    std::memset(q, 0, GROUP);
+    *group = Group{NAN, NAN, 0, 0};
+    return;
+  }
   const float inverse = most > 0 ? 127.0f / most : 0.0f;
   const vi low = __builtin_convertvector(round_even(a * splat(inverse)), vi);
   const vi high = __builtin_convertvector(round_even(b * splat(inverse)), vi);

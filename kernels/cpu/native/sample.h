@@ -105,7 +105,7 @@ class Sampler {
     const Scored& scored = plan.scored[index];
     const float* raw = plan.logits + int64_t(scored.row) * plan.vocabulary;
     const double normaliser = log_normaliser(raw, plan.vocabulary, peak(raw, plan.vocabulary));
-    plan.scored_logprobs[index] = float(raw[scored.target] - normaliser);
+    plan.scored_logprobs[index] = there(plan, scored.target) ? float(raw[scored.target] - normaliser) : NAN;
     likeliest(plan, raw, normaliser, plan.samples + index);
   }
 
@@ -142,22 +142,25 @@ class Sampler {
     const int seen = part(plan.seen_starts, index), seen_end = part(plan.seen_starts, index + 1);
     if (bias == bias_end && seen == seen_end && sample.mask == 0) return raw;
     row_.assign(raw, raw + plan.vocabulary);
-    for (int i = bias; i < bias_end; i++) row_[plan.bias_tokens[i]] += plan.bias_values[i];
+    for (int i = bias; i < bias_end; i++)
+      if (there(plan, plan.bias_tokens[i])) row_[plan.bias_tokens[i]] += plan.bias_values[i];
     for (int i = seen; i < seen_end; i++) {
+      if (!there(plan, plan.seen_tokens[i])) continue;
       float& value = row_[plan.seen_tokens[i]];
       const int count = plan.seen_counts[i];
       value = value > 0 ? value / sample.repetition : value * sample.repetition;
       value = value - float(count) * sample.frequency - (count > 0 ? sample.presence : 0.0f);
     }
-    if (sample.mask > 0) bar(plan.masks + int64_t(sample.mask - 1) * plan.mask_words, plan.vocabulary);
+    if (sample.mask > 0) bar(plan.masks + int64_t(sample.mask - 1) * plan.mask_words, plan.mask_words, plan.vocabulary);
     return row_.data();
   }
+  static bool there(const SamplePlan& plan, int token) { return token >= 0 && token < plan.vocabulary; }
   static int part(const int32_t* starts, int index) { return starts == nullptr ? 0 : starts[index]; }
 
-  // What the mask doesn't allow becomes −infinity.
-  void bar(const uint32_t* mask, int count) {
+  // What the mask doesn't allow, or has no bit for, becomes −infinity.
+  void bar(const uint32_t* mask, int words, int count) {
     for (int from = 0; from < count; from += 32) {
-      const uint32_t word = mask[from / 32];
+      const uint32_t word = from / 32 < words ? mask[from / 32] : 0;
       const int end = std::min(32, count - from);
       if (word == 0) std::fill_n(row_.data() + from, end, -INFINITY);
       else if (word != 0xffffffffu)
@@ -170,7 +173,7 @@ class Sampler {
   void weigh(const float* x, int count, float temperature) {
     weights_.resize(size_t(count) + LANES);
     sums_.clear();
-    const float most = peak(x, count), inverse = 1.0f / temperature;
+    const float most = peak(x, count), inverse = std::min(1.0f / temperature, 3e38f);
     for (int from = 0; from < count; from += RUN) {
       const int end = std::min(count, from + RUN);
       double sum = 0;
@@ -229,7 +232,7 @@ class Sampler {
     if (top_p < 1) {
       double sum = 0;
       size_t keep = 0;
-      while (keep < ids_.size() && sum < top_p * mass) sum += weights_[ids_[keep++]];
+      while (keep < ids_.size() && (keep == 0 || sum < top_p * mass)) sum += weights_[ids_[keep++]];
       ids_.resize(keep);
     }
     if (min_p > 0)

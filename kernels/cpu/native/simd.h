@@ -185,6 +185,15 @@ PALMETTE_INLINE int32_t sum_lanes(vi x) {
   return sum;
 #endif
 }
+PALMETTE_INLINE int32_t max_lanes(vi x) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_epi32((__m512i)x);
+#else
+  int32_t most = x[0];
+  for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+  return most;
+#endif
+}
 // Sixteen integers of -128 … 127 as bytes.
 PALMETTE_INLINE void store_bytes(int8_t* to, vi x) {
 #if defined(__AVX512F__)

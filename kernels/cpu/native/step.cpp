@@ -240,7 +240,12 @@ template <class E> void Engine::layers(const Step& step, int thread, int& phase)
 
 void Engine::run(const Step& step, int thread) {
   int phase = 0;
-  team_.run(phase++, thread, step.tokens, [&](int row) { embed(m_.embedding, step.ids[row], x_.data + int64_t(row) * m_.hidden); });
+  team_.run(phase++, thread, step.tokens, [&](int row) {
+    float* to = x_.data + int64_t(row) * m_.hidden;
+    const int32_t token = step.ids[row];
+    if (token >= 0 && token < m_.vocabulary) embed(m_.embedding, token, to);
+    else std::fill_n(to, m_.hidden, NAN);  // no token of this model: its request hears of it
+  });
   with_element(m_.kv, [&](auto e) { layers<decltype(e)>(step, thread, phase); });
   if (step.logits == 0) return;
   const Rows rows = prepare(thread, phase, step.logits, m_.head, m_.final_norm,
@@ -292,7 +297,8 @@ extern "C" {
 // The size of a struct, for the mirror in library.py.
 int32_t palmette_layout(int32_t which) {
   const size_t sizes[] = {sizeof(palmette::Part), sizeof(palmette::Linear), sizeof(palmette::Layer), sizeof(palmette::Model), sizeof(palmette::Step),
-                          sizeof(palmette::AttentionCall), sizeof(palmette::SamplePlan)};
+                          sizeof(palmette::AttentionCall), sizeof(palmette::SamplePlan), sizeof(palmette::Sample),
+                          sizeof(palmette::Scored), sizeof(palmette::Drawn)};
   return int32_t(sizes[which]);
 }
 void* palmette_new(const palmette::Model* model, int32_t threads) { return new palmette::Engine(*model, threads); }

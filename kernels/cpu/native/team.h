@@ -58,7 +58,7 @@ class Team {
       return;
     }
     work_ = &work;
-    gate_.store(0, std::memory_order_relaxed);
+    gate_.store(0, std::memory_order_release);  // work and counters are there for whoever enters
     generation_.fetch_add(1, std::memory_order_seq_cst);
     if (asleep_.load() > 0) {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -71,7 +71,7 @@ class Team {
   }
 
   // Whether all pieces of a phase that will run have been taken already (by threads that are ahead of this one).
-  bool over(int index) const { return counters_[index].over.load(std::memory_order_relaxed); }
+  bool over(int index) const { return counters_[index].over.load(std::memory_order_acquire); }
 
   // Phase `index` of the step: piece(i) for all i < pieces, over the threads that get here; returns when all are done.
   template <class F> void run(int index, int thread, int pieces, F&& piece) {
@@ -80,10 +80,11 @@ class Team {
       const int owner = (thread + i) % size_, first = share_of(owner, pieces), count = share_of(owner + 1, pieces) - first;
       std::atomic<int>& taken = shares_[index * size_ + owner].taken;
       int done = 0;
-      for (int mine; (mine = taken.fetch_add(1, std::memory_order_relaxed)) < count; done++) piece(first + mine);
+      for (int mine; taken.load(std::memory_order_relaxed) < count && (mine = taken.fetch_add(1, std::memory_order_acq_rel)) < count; done++)
+        piece(first + mine);
       if (done > 0) phase.done.fetch_add(done, std::memory_order_release);
     }
-    phase.over.store(true, std::memory_order_relaxed);
+    phase.over.store(true, std::memory_order_release);
     wait([&] { return phase.done.load(std::memory_order_acquire) >= pieces; });
   }
 
@@ -114,7 +115,9 @@ class Team {
   static void give_way() {
 #if defined(__linux__)
     sched_param none{};
-    pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+    int policy = 0;
+    if (pthread_getschedparam(pthread_self(), &policy, &none) == 0 && policy == SCHED_OTHER)
+      pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
 #endif
   }
 

@@ -67,6 +67,7 @@ def test_a_token_outside_the_vocabulary_is_named_and_padding_makes_room() -> Non
     for token in (-1, len(PIECES)):
         with pytest.raises(InvalidRequest, match=rf"Token {token}\b"):
             Detokenizer(VOCABULARY).feed([token])
-    assert VOCABULARY.padded(300).size == 300
-    assert VOCABULARY.padded(3) is VOCABULARY
-    assert Detokenizer(VOCABULARY.padded(300)).feed([299, ord("a")]) == "a"
+    assert VOCABULARY.sized(300).size == 300
+    assert VOCABULARY.sized(3).pieces == VOCABULARY.pieces[:3]
+    assert all(token < 3 for token in VOCABULARY.sized(3).special_pieces)
+    assert Detokenizer(VOCABULARY.sized(300)).feed([299, ord("a")]) == "a"

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from palmette.kernels.cpu.build import BuildError, build, detect_target
 from palmette.kernels.cpu.library import Library
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.plan import SamplePlan, StepResult, decode, encode
+from palmette.runtime.plan import SAMPLE, SamplePlan, StepResult, decode, encode
 from palmette.runtime.scheduler.batch import _SampleArrays
 from palmette.runtime.scheduler.sequence import Generation
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.vocabulary import Vocabulary
-from palmette.runtime.worker.native_sampler import NativeSampler
+from palmette.runtime.worker.native_sampler import DRAWN, NativeSampler
 from palmette.runtime.worker.sampler import Sampled, uniform_noise
 from palmette.runtime.worker.sampler import sample as numpy_sample
 
@@ -245,3 +245,23 @@ def test_a_mask_that_allows_nothing_fails_alone(sample: Sample) -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**40))
 def test_native_code_has_the_same_noise(native: Library, seed: int, index: int) -> None:
     assert native.noise(seed, index) == uniform_noise(seed, index)
+
+
+def test_native_code_reads_the_records_as_they_are_written(native: Library) -> None:
+    sizes = (native.sample_bytes, native.scored_bytes, native.drawn_bytes)
+    assert sizes == (SAMPLE.itemsize, 12, DRAWN.itemsize)
+
+
+@pytest.mark.parametrize("options", [{"top_p": 1e-50}, {"temperature": 1e-39}])
+def test_values_that_vanish_in_float32_still_draw(sample: Sample, options: dict[str, Any]) -> None:
+    raw = logits()
+    assert sample(raw, plan_of(generation(**options))).tokens[0] == raw[0].argmax()
+
+
+def test_a_mask_bars_the_tokens_that_it_has_no_bits_for(sample: Sample) -> None:
+    plan = plan_of(generation(temperature=0.0))
+    samples = plan.samples.copy()
+    samples["mask"] = 1
+    plan = msgspec.structs.replace(plan, samples=samples, masks=np.array([[0b1010]], dtype=np.uint32))
+    raw = logits()
+    assert sample(raw, plan).tokens[0] == max((1, 3), key=lambda token: raw[0, token])
