@@ -26,7 +26,7 @@ class Batch:
     positions: Int32  # [T]
     write_slots: Int32  # [T]
     row_starts: Int32  # [R + 1]: offsets into the tokens
-    block_tables: Int32  # [R, most pages of a row]; beyond a row's own: some page, and it doesn't matter what lies there
+    block_tables: Int32  # [R, most pages of a row]; beyond a row's own: some page, whichever
     logits_at: Int32  # [L]
     page_size: int
 

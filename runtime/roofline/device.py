@@ -68,9 +68,7 @@ def unmeasured_host(threads: int, memory: float) -> Device:
     """A processor of which only the number of threads is known: where a model of its steps may begin to learn."""
     rates: dict[Arithmetic, float] = {"f32": 1e11 * threads, "bf16": 2e11 * threads, "int8": 4e11 * threads}
     name = f"an unmeasured processor, {threads} threads"
-    return Device(
-        name=name, bandwidth=1.5e10 * threads, rates=rates, memory=memory, cache=3.2e7, integer_weights=True
-    )
+    return Device(name=name, bandwidth=1.5e10 * threads, rates=rates, memory=memory, cache=3.2e7, integer_weights=True)
 
 
 DEVICES: dict[str, Device] = {
