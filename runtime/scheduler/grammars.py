@@ -7,6 +7,7 @@ Knows the compiler and generations; nothing of queues or replies. Owned by the c
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence as Seq
 from typing import Any, NamedTuple
 
 from palmette.runtime.errors import GrammarError, InternalError, PalmetteError, Unsupported
@@ -48,11 +49,11 @@ class Grammars:
         compiler = self._compiler
         if compiler is None:
             raise Unsupported("This engine compiles no grammars.", param=wanted[0].kind)
-        missing = [(each, sort) for each in wanted if (sort := _sort(compiler, each)).cached(each) is None]
-        if not missing:
-            self._give(sequence)
+        known = [_sort(compiler, each).cached(each) for each in wanted]
+        if all(each is not None for each in known):
+            self._give(sequence, known)
             return True
-        self._waiting[sequence] = tuple(sort.submit(each) for each, sort in missing)
+        self._waiting[sequence] = tuple(_sort(compiler, each).submit(each) for each in wanted)
         return False
 
     def compiled(self, *, idle: bool) -> list[Compiled]:
@@ -73,29 +74,26 @@ class Grammars:
         pending = self._waiting.pop(sequence)
         self.seconds += max(each.seconds for each in pending)
         try:
-            for each in pending:
-                each.result()
-            self._give(sequence)
+            self._give(sequence, [each.result() for each in pending])
         except GrammarError as problem:
             return Compiled(sequence, problem)
         except Exception as fault:  # of a builder: this request's, nobody else's
             return Compiled(sequence, InternalError(f"The grammar can't be compiled: {type(fault).__name__}: {fault}."))
         return Compiled(sequence, None)
 
-    def _give(self, sequence: Sequence) -> None:
-        """All of it is in the compiler's cache, or compiled again."""
+    def _give(self, sequence: Sequence, compiled: Seq[Any]) -> None:
+        """`compiled`: of what is wanted, in its order. Never asks the cache again, which may have given some up."""
         generation, compiler = sequence.generation, self._compiler
         assert generation is not None
         assert compiler is not None
         params = generation.params
-        generation.stops.watch([compiler.stops.compile(_stop(pattern)) for pattern in params.stop_regex])
+        generation.stops.watch(list(compiled[: len(params.stop_regex)]))
         if params.constraint is not None:
-            grammar = compiler.compile(params.constraint.grammar)
-            generation.constrained = Constrained(grammar, params.constraint, compiler.space.vocabulary)
+            generation.constrained = Constrained(compiled[-1], params.constraint, compiler.space.vocabulary)
 
 
 def _wanted(sequence: Sequence) -> list[GrammarSource]:
-    """What has to be compiled before the sequence can run."""
+    """What has to be compiled before the sequence can run: stop patterns, then the grammar."""
     generation = sequence.generation
     if generation is None or generation.max_tokens == 0:
         return []

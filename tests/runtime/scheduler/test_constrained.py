@@ -387,3 +387,20 @@ def test_stop_patterns_beside_a_grammar_and_strings(compiler: Compiler) -> None:
     assert isinstance(failed, Failed)
     assert failed.error.param == "stop_regex"
     assert finish(run, "c") is not None
+
+
+def test_a_grammar_that_the_cache_gave_up_is_not_compiled_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More grammars at once than are kept: each is compiled once, in the compiler's threads."""
+    threads: list[str] = []
+
+    def noted(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+        threads.append(threading.current_thread().name)
+        return grammar_compile.build_regex(source, space, limits)
+
+    monkeypatch.setitem(grammar_compile.BUILDERS, "regex", noted)
+    run = harness(Compiler(LongestPiece(), cached=1))
+    patterns = [f"{letter}(a|b)" for letter in "abcdefgh"]
+    run.run(*(constrained(pattern, pattern) for pattern in patterns))
+    assert all(re.fullmatch(pattern, text(run, pattern)) for pattern in patterns)
+    assert len(threads) == len(patterns)
+    assert threading.current_thread().name not in threads
