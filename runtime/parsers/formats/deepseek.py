@@ -12,6 +12,7 @@ import msgspec
 
 from palmette.runtime.parsers.cursor import Cursor, NotACall, Steps
 from palmette.runtime.parsers.emitter import Writer, call_id
+from palmette.runtime.parsers.formats.sections import Section
 from palmette.runtime.parsers.json_text import call_arguments
 from palmette.runtime.parsers.tool_format import CallTag
 
@@ -19,6 +20,7 @@ _SECTION, _SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end
 _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
 _FENCE, _FENCE_END = "```json", "```"
+_MARKS = Section(_SECTION, _SECTION_END, _CALL, _CALL_END)
 
 
 class DeepSeek(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,16 +34,7 @@ class DeepSeek(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[str, ...] = (_SECTION, _SECTION_END, _CALL, _CALL_END, _SEPARATOR)
 
     def read(self, opened: str, cursor: Cursor, out: Writer) -> Steps[None]:
-        if opened == _SECTION:
-            yield from cursor.space()
-            yield from cursor.literal(_CALL)
-        while True:
-            yield from self._call(cursor, out)
-            yield from cursor.close(_CALL_END)
-            yield from cursor.space()
-            if not (yield from cursor.skip(_CALL)):
-                break
-        yield from cursor.close(_SECTION_END)
+        yield from _MARKS.read(opened, cursor, lambda: self._call(cursor, out))
 
     def _call(self, cursor: Cursor, out: Writer) -> Steps[None]:
         yield from cursor.space()

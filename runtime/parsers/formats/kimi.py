@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from palmette.runtime.parsers.cursor import Cursor, NotACall, Steps
 from palmette.runtime.parsers.emitter import Writer, call_id
+from palmette.runtime.parsers.formats.sections import Section
 from palmette.runtime.parsers.json_text import call_arguments
 from palmette.runtime.parsers.tool_format import CallTag
 
@@ -16,6 +17,7 @@ _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_e
 _CALL, _CALL_END = "<|tool_call_begin|>", "<|tool_call_end|>"
 _ARGUMENTS = "<|tool_call_argument_begin|>"
 _NAMESPACE = "functions."
+_MARKS = Section(_SECTION, _SECTION_END, _CALL, _CALL_END)
 
 
 class Kimi:
@@ -28,16 +30,7 @@ class Kimi:
     new_id = staticmethod(call_id)
 
     def read(self, opened: str, cursor: Cursor, out: Writer) -> Steps[None]:
-        if opened == _SECTION:
-            yield from cursor.space()
-            yield from cursor.literal(_CALL)
-        while True:
-            yield from self._call(cursor, out)
-            yield from cursor.close(_CALL_END)
-            yield from cursor.space()
-            if not (yield from cursor.skip(_CALL)):
-                break
-        yield from cursor.close(_SECTION_END)
+        yield from _MARKS.read(opened, cursor, lambda: self._call(cursor, out))
 
     def _call(self, cursor: Cursor, out: Writer) -> Steps[None]:
         yield from cursor.space()
