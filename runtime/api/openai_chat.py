@@ -13,7 +13,7 @@ from palmette.runtime.api.bodies import read
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.openai_replies import chat_logprobs, now, usage_json
-from palmette.runtime.api.schemas_openai import ChatBody
+from palmette.runtime.api.schemas_chat import ChatBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface, chat_messages
 from palmette.runtime.errors import InvalidRequest

@@ -14,7 +14,7 @@ from palmette.runtime.api.access import Caller
 from palmette.runtime.api.bodies import parse
 from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
-from palmette.runtime.api.schemas_openai import ChatMessage, TextPart
+from palmette.runtime.api.schemas_chat import ChatMessage, TextPart
 from palmette.runtime.errors import InvalidRequest, ModelNotFound, Unsupported
 from palmette.runtime.frontend import Frontend, Generation, Message
 from palmette.runtime.messages.sampling import SamplingParams
