@@ -29,8 +29,9 @@ R = TypeVar("R", Scored, Flushed, TreeDump)
 class Call:
     """One open request and the replies that have arrived for it."""
 
-    def __init__(self, calls: OpenCalls, request_id: str, metrics: FrontMetrics) -> None:
+    def __init__(self, calls: OpenCalls, request_id: str, metrics: FrontMetrics, queued: int) -> None:
         self.id = request_id
+        self.queued = queued  # prompt tokens, until its first reply
         self._calls = calls
         self._arrived: list[Reply] = []
         self._event = asyncio.Event()
@@ -77,12 +78,15 @@ class Call:
 
 
 class OpenCalls:
-    """Every open call of a front, by request id. At most `limit` at a time."""
+    """Every open call of a front, by request id. At most `limit` at a time, and of those without a reply so far no
+    more than `queued_tokens` prompt tokens together (a single one is let through whatever its length)."""
 
-    def __init__(self, link: EngineLink, metrics: FrontMetrics, *, limit: int) -> None:
+    def __init__(self, link: EngineLink, metrics: FrontMetrics, *, limit: int, queued_tokens: int) -> None:
         self._link = link
         self._metrics = metrics
         self._limit = limit
+        self._most_queued = queued_tokens
+        self._queued = 0  # prompt tokens of calls that have had no reply
         self._calls: dict[str, Call] = {}
         self._ending: set[str] = set()  # given up here, not yet answered by the engine
         self.absence: PalmetteError | None = None  # why nothing can be sent now
@@ -113,7 +117,15 @@ class OpenCalls:
             raise Overloaded(
                 f"{len(self._calls)} requests are open; at most {self._limit} can be.", hint="Try again soon."
             )
-        call = Call(self, request.id, self._metrics)
+        tokens = _prompt_tokens(request)
+        if self._queued and self._queued + tokens > self._most_queued:
+            raise Overloaded(
+                f"{self._queued} prompt tokens wait for their first answer, and this request has {tokens};"
+                f" at most {self._most_queued} can wait.",
+                hint="Try again soon.",
+            )
+        call = Call(self, request.id, self._metrics, tokens)
+        self._queued += tokens
         self._calls[request.id] = call
         self._metrics.open.set(len(self._calls))
         self._link.send(request)
@@ -137,6 +149,7 @@ class OpenCalls:
                 if not isinstance(reply, Generated) or reply.finish is not None:
                     self._ending.discard(reply.id)
                 continue
+            self._unqueue(call)
             call.deliver(reply)
             if call.done:
                 self._forget(reply.id)
@@ -157,5 +170,20 @@ class OpenCalls:
         self._link.send(Abort(request_id))
 
     def _forget(self, request_id: str) -> None:
-        self._calls.pop(request_id, None)
+        call = self._calls.pop(request_id, None)
+        if call is not None:
+            self._unqueue(call)
         self._metrics.open.set(len(self._calls))
+
+    def _unqueue(self, call: Call) -> None:
+        """It has been answered, or is gone: its prompt waits no more."""
+        self._queued -= call.queued
+        call.queued = 0
+
+
+def _prompt_tokens(request: Generate | Score | FlushCache | DumpTree) -> int:
+    if isinstance(request, Generate):
+        return count(request.prompt)
+    if isinstance(request, Score):
+        return count(request.prefix) + sum(map(count, request.continuations))
+    return 0

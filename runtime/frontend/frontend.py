@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import msgspec
 
@@ -27,6 +27,7 @@ from palmette.runtime.errors import (
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.calls import OpenCalls
 from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.link import EngineLink
@@ -53,8 +54,10 @@ from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.vocabulary import Vocabulary
 
 STALLED_SECONDS = 30.0  # without a heartbeat
+MOST_OPEN = 4096  # requests
+MOST_QUEUED_TOKENS = 4_000_000
 MOST_CHOICES = 1024  # of one score: each is a sequence of its own in the engine
-LONG_TEXT = 20_000  # characters; longer ones are encoded in a thread
+LONG_TEXT = 2_000  # characters; longer ones take a millisecond or more, so they are encoded in a thread
 TURN_TEXT = 16  # rendering a turn takes as long as encoding so many characters
 NORMALISED = 4  # characters that a tokenizer may make one of before it begins (composed accents, say)
 
@@ -83,9 +86,11 @@ class Frontend:
         *,
         model: str,
         context_length: int,
-        max_open: int = 4096,
+        max_open: int = MOST_OPEN,
+        max_queued_tokens: int = MOST_QUEUED_TOKENS,
     ) -> None:
-        """`context_length` holds until the engine says its own; `max_open`: requests open at a time."""
+        """`context_length` holds until the engine says its own; `max_open`: requests open at a time;
+        `max_queued_tokens`: prompt tokens of those that have had no reply yet."""
         self.model = model
         self.context_length = context_length
         self.metrics = FrontMetrics()
@@ -98,7 +103,8 @@ class Frontend:
         longest = max(map(len, (*vocabulary.pieces, *vocabulary.special_pieces.values())), default=1)
         self._most_characters = NORMALISED * max(1, longest)  # of one token
         self._link = link
-        self._calls = OpenCalls(link, self.metrics, limit=max_open)
+        self._calls = OpenCalls(link, self.metrics, limit=max_open, queued_tokens=max_queued_tokens)
+        self.offload = Offload()
         self._heartbeat: float | None = None
         self._trouble: tuple[Status, str] | None = None
         self._start_error: PalmetteError | None = None
@@ -113,6 +119,7 @@ class Frontend:
         self._link.start(self._deliver)
 
     async def close(self) -> None:
+        self.offload.close()
         await self._link.close()
 
     async def wait_ready(self) -> EngineReady:
@@ -170,22 +177,23 @@ class Frontend:
 
     # --- text ---
 
-    async def tokens_of(self, prompt: Prompt) -> list[int]:
+    async def tokens_of(self, prompt: Prompt, *, special: bool = False) -> list[int]:
         """Token ids of a text, of a chat (up to the assistant's turn), or the checked ids themselves.
 
         BOS goes in front where the model wants one. An empty text becomes BOS alone, or where the model has none
-        the token that ends a text, so that there is always something to continue.
+        the token that ends a text, so that there is always something to continue. `special`: what spells a special
+        token in a text is that token.
         """
         if isinstance(prompt, str):
             self._check_size(len(prompt), "prompt")
-            return self.editor.with_start(await self.encode(prompt, start_of_text=True))
+            return self.editor.with_start(await self.encode(prompt, special=special, start_of_text=True))
         if prompt and isinstance(prompt[0], Message):
             chat: list[Message] = [message for message in prompt if isinstance(message, Message)]
             size = sum(len(message.content) for message in chat)
             self._check_size(size, "messages")
             size += sum(len(message.role) for message in chat)
             return await self._maybe_in_thread(size, lambda: self.editor.chat_tokens(chat))
-        ids: list[int] = [token for token in prompt if not isinstance(token, Message)]
+        ids = cast("list[int]", list(prompt))
         self.check_tokens(ids)
         return ids or [self.editor.start_token]
 
@@ -224,6 +232,8 @@ class Frontend:
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raises InvalidRequest for what is no token id of this model."""
         size = self.vocabulary.size
+        if not tokens or (set(map(type, tokens)) == {int} and min(tokens) >= 0 and max(tokens) < size):
+            return  # without a step of the interpreter for each: prompts are long
         for token in tokens:
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
                 raise InvalidRequest(
@@ -433,7 +443,7 @@ class Frontend:
 
     async def _maybe_in_thread(self, characters: int, work: Callable[[], T]) -> T:
         """`work` on so much text: at once where it is short, else in a thread, so that the loop goes on."""
-        return work() if characters < LONG_TEXT else await asyncio.to_thread(work)
+        return work() if characters < LONG_TEXT else await self.offload.run(work)
 
 
 def _summed(first: Usage, second: Usage) -> Usage:

@@ -244,13 +244,13 @@ async def test_chats_are_rendered_and_special_tokens_come_from_the_template_only
 async def test_long_texts_are_encoded_off_the_loop(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     frontend, _ = front(tokenizer)
     used: list[bool] = []
-    real = asyncio.to_thread
+    real = frontend.offload.run
 
     async def watched(work: Callable[[], list[int]]) -> list[int]:
         used.append(True)
         return await real(work)
 
-    monkeypatch.setattr(asyncio, "to_thread", watched)
+    monkeypatch.setattr(frontend.offload, "run", watched)
     await frontend.tokens_of("a " * 100)
     assert used == []
     await frontend.encode("a " * 20_000)
