@@ -28,6 +28,7 @@ from palmette.runtime.grammar.protocol import (
 
 MAX_GRAMMAR = 2_000_000  # symbols
 BYTE_EOS = 256
+SPECIAL = b"\xff"  # before the number of a special token, where llguidance tells it as bytes
 
 
 class _Tokens:
@@ -175,7 +176,7 @@ class LlgMatcher:
     def forced_bytes(self) -> bytes:
         if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
             return b""
-        return bytes(self._inner.compute_ff_bytes())
+        return bytes(self._inner.compute_ff_bytes()).partition(SPECIAL)[0]
 
     def forced(self) -> list[int]:
         if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
@@ -219,12 +220,16 @@ class LlgMatcher:
 
 
 class LlgGrammar:
-    """A Grammar of llguidance's Lark dialect. Raises GrammarError for one that it refuses."""
+    """A Grammar of llguidance's Lark dialect. Raises GrammarError for one that it refuses.
 
-    def __init__(self, source: GrammarSource, space: TokenSpace, lark: str) -> None:
+    `as_text`: the same over plain texts, where `lark` names special tokens by their ids.
+    """
+
+    def __init__(self, source: GrammarSource, space: TokenSpace, lark: str, *, as_text: str | None = None) -> None:
         self._source = source
         self._space = space
         self.lark = lark
+        self._as_text = as_text or lark
         self._start = start(_TOKENIZERS.of(space), lark)
 
     @property
@@ -238,7 +243,7 @@ class LlgGrammar:
         return self.explain(text).matches
 
     def explain(self, text: str) -> Explanation:
-        matcher = start(byte_tokenizer(), self.lark)
+        matcher = start(byte_tokenizer(), self._as_text)
         raw = text.encode(errors="surrogatepass")
         matched = matcher.try_consume_tokens(list(raw))
         position = len(raw[:matched].decode(errors="ignore"))

@@ -44,6 +44,8 @@ class Closer:
         ending = [trie.ending_at(node)[:1] if node is not None else [] for node in nodes]
         self._known = np.array([bool(tokens) for tokens in ending])
         self._tokens = np.array([tokens[0] if tokens else 0 for tokens in ending], np.intp)
+        vocabulary = space.vocabulary
+        self._specials = [token for token in sorted(vocabulary.special_pieces) if token not in vocabulary.eos_ids]
 
     def find(self, matcher: LLMatcher) -> list[int] | None:
         """Tokens after which the text may end; None where none were found."""
@@ -58,6 +60,8 @@ class Closer:
             if len(taken) > MAX_BYTES or walk.choices > MAX_CHOICES:
                 return None
         pieces = self._space.vocabulary.pieces
+        if not all(pieces[token] for token in taken):
+            return taken  # special tokens have no other spelling
         better = spell(b"".join(pieces[token] for token in taken), self._space, self._trie)
         return better if better is not None and closes(matcher, better) else taken
 
@@ -67,6 +71,11 @@ class Closer:
         bits = (mask[self._tokens >> 3] >> (self._tokens & 7) & 1).astype(np.bool_)
         allowed: Allowed = bits & self._known
         return allowed
+
+    def specials(self, matcher: LLMatcher) -> list[int]:
+        """Special tokens that may come next: tags begin and end with them."""
+        mask = matcher.compute_bitmask()
+        return [token for token in self._specials if mask[token >> 3] >> (token & 7) & 1]
 
     def token(self, byte: int) -> int:
         return int(self._tokens[byte])
@@ -80,11 +89,16 @@ class _Walk:
         self._trial = trial
         self._used: Counter[int] = Counter()
         self._places: Counter[bytes] = Counter()  # where no near end was found
+        self._marks: set[int] = set()  # special tokens that were chosen
         self.choices = 0
 
     def choice(self) -> list[int]:
         """The next tokens; none where no byte may come."""
         self.choices += 1
+        special = next((token for token in self._closer.specials(self._trial) if token not in self._marks), None)
+        if special is not None:
+            self._marks.add(special)
+            return [special]
         allowed = self._closer.allowed(self._trial)
         closing = _closing(allowed)
         if closing is not None:

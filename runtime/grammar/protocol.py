@@ -67,7 +67,7 @@ class Matcher(Protocol):
         """Writes which tokens may come next into all of `into` (uint32[mask_words]).
 
         Every token that is allowed leads to a text that can be completed. EOS ids are allowed exactly where the text
-        may end; other special tokens never. After the end (`ended`) no token is allowed.
+        may end; other special tokens only where the grammar names them. After the end (`ended`) no token is allowed.
         """
         ...
 

@@ -2,11 +2,15 @@
 
 The source is JSON: {"structures": [{"begin", "schema", "end"}, …], "triggers": […]}. Free text goes on until a trigger
 stands in it; then a begin tag that starts with the trigger must follow it, an instance of its schema, and its end tag.
+
+Where a part of a tag is a special token of the vocabulary it is matched by that token's id, and free text can't spell
+what begins a tag in other tokens. A tag whose end is an EOS token ends the output.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +20,7 @@ from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits, TokenSpace
 from palmette.runtime.grammar.schema.compile import CompiledSchema, SchemaOptions
 from palmette.runtime.grammar.schema.json_strings import literal
+from palmette.runtime.grammar.tag_marks import Marks, Part, Special, behind, reach
 
 MAX_TAGS = 128
 _NUMERAL = "0123456789.eE+-"
@@ -38,12 +43,14 @@ class TagsSource(msgspec.Struct, frozen=True, kw_only=True):
 class TagOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`free_text`: text before, between and after tags. `at_least_one`: it can't end before a tag was closed.
 
-    `stop_after_first`: the output ends with the first end tag. The others are the schemas' (SchemaOptions).
+    `stop_after_first`: the output ends with the first end tag. `free_special`: special tokens that free text may hold.
+    The others are the schemas' (SchemaOptions).
     """
 
     free_text: bool = True
     at_least_one: bool = False
     stop_after_first: bool = False
+    free_special: list[str] = []
     best_effort: bool = False
     compact: bool = False
     formats: bool = True
@@ -78,40 +85,143 @@ def _read(text: str) -> TagsSource:
     return given
 
 
-def lark_of(text: str, options: TagOptions, limits: Limits) -> str:
+def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str:
     """The tags in llguidance's Lark. Raises GrammarError."""
     given = _read(text)
     triggers = list(dict.fromkeys(given.triggers or [tag.begin for tag in given.structures]))
-    for tag in given.structures:
-        if options.free_text and not any(tag.begin.startswith(trigger) for trigger in triggers):
-            raise GrammarError(f"No trigger begins the tag {tag.begin!r}.", param="structural_tag")
     schema_options = SchemaOptions(best_effort=options.best_effort, compact=options.compact, formats=options.formats)
     lines: list[str] = []
-    bodies: list[str] = []
+    calls: list[_Call] = []
     for index, tag in enumerate(given.structures):
+        own = [trigger for trigger in triggers if tag.begin.startswith(trigger)]
+        if options.free_text and not own:
+            raise _error(f"No trigger begins the tag {tag.begin!r}.")
         compiled = CompiledSchema(json.dumps(tag.schema), schema_options, limits, prefix=f"s{index}x")
         lines += compiled.lines
-        bodies.append(f"{compiled.rule} {literal(tag.end)}")
-    if not options.free_text:
-        parts = [f"{literal(tag.begin)} {body}" for tag, body in zip(given.structures, bodies, strict=True)]
-        repeat = "" if options.stop_after_first else "+" if options.at_least_one else "*"
-        return "\n".join([f"start: tag{repeat}", f"tag: {' | '.join(parts)}", *lines])
-    any_trigger = f"({' | '.join(literal(trigger) for trigger in triggers)})"
-    calls: list[str] = []
-    for number, trigger in enumerate(triggers):
+        begin, end = marks.parts(tag.begin), marks.parts(tag.end)
+        last = marks.ends(end[-1])
+        for part in (*begin, *end[:-1]):
+            if marks.ends(part):
+                raise _error(f"The tag {tag.begin!r} … {tag.end!r} goes on behind {part!s}, which ends the output.")
+        body = f"{compiled.rule} {_symbols(end[:-1] if last else end)}".rstrip()
+        calls.append(_Call(begin, body, last, tuple(own)))
+    if options.free_text:
+        free = _FreeText(calls, marks, options.free_special)
+        return "\n".join([*free.start(options), *free.lines, *lines])
+    firsts = [f"{_symbols(call.begin)} {call.body}" for call in calls if not call.last]
+    lasts = [f"{_symbols(call.begin)} {call.body}" for call in calls if call.last]
+    more = "" if options.stop_after_first else "*"
+    ways = [
+        *(["last" if options.stop_after_first or not firsts else "call* last"] if lasts else []),
+        *([f"call{'+' if more and options.at_least_one else more}"] if firsts else []),
+        *(['""'] if not (firsts or options.at_least_one or options.stop_after_first) else []),
+    ]
+    return "\n".join([f"start: {' | '.join(ways)}", *_rules(firsts, lasts), *lines])
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A tag in parts. `last`: its end ends the output, too."""
+
+    begin: Sequence[Part]
+    body: str
+    last: bool
+    triggers: tuple[str, ...]
+
+
+class _FreeText:
+    """Text up to where a tag begins, as terminals and rules."""
+
+    def __init__(self, calls: Sequence[_Call], marks: Marks, free_special: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        opened: dict[tuple[Part, ...], list[_Call]] = {}
+        for call in calls:
+            for trigger in call.triggers:
+                opened.setdefault(reach(call.begin, len(trigger)), []).append(call)
+        texts = [str(opening[0]) for opening in opened if not _special(opening)]
+        spelled = [str(_special(opening)[0]) for opening in opened if _special(opening)]
+        self._texts, self._spelled = _any_of(texts), _any_of(spelled)
+        free = marks.specials(free_special)
+        if free and texts:
+            raise _error("free_special needs triggers that start with special tokens.")
+        self.lines.append(f"TEXT: {self._clean('(?s:.+)')}")
+        self.free = "free" if free else "(TEXT)?"
+        if free:
+            self._marked(free, list(opened))
+        firsts: list[str] = []
+        lasts: list[str] = []
+        for number, (opening, its) in enumerate(opened.items()):
+            head = self._head(number, opening)
+            for call in its:
+                rest = behind(call.begin, opening)
+                (lasts if call.last else firsts).append(" ".join(filter(None, [head, _symbols(rest), call.body])))
+        self._firsts, self._lasts = firsts, lasts
+        self.lines += _rules(firsts, lasts)
+
+    def start(self, options: TagOptions) -> list[str]:
+        firsts, lasts = bool(self._firsts), bool(self._lasts)
+        if options.stop_after_first:
+            ways = [*(["call"] if firsts else []), *(["last"] if lasts else [])]
+            ways += [] if options.at_least_one else [self.free]
+        else:
+            more = "call* " if firsts else ""
+            must = "call+ " if options.at_least_one else more
+            ways = [f"{must}{self.free}"] if firsts or not options.at_least_one else []
+            ways += [f"{more}last"] if lasts else []
+        return [f"start: {' | '.join(ways)}"]
+
+    def _clean(self, pattern: str) -> str:
+        """A terminal of texts in which no tag begins."""
+        return f"/{pattern}/ & ~(/(?s:.*)/ ({' | '.join(filter(None, [self._texts, self._spelled]))}) /(?s:.*)/)"
+
+    def _head(self, number: int, opening: tuple[Part, ...]) -> str:
+        """Symbols up to where `opening` ends."""
+        special = _special(opening)
+        if special and opening[0] == special[0]:
+            return f"{self.free} {_symbols(opening)}"
+        name = f"HEAD{number}"
+        ended = f"(/(?s:.*)/ {literal(str(opening[0]))})"
+        if special:
+            self.lines.append(f"{name}: {ended} & {self._clean('(?s:.*)')}")
+            return f"{name} {_symbols(opening[1:])}"
         # up to the first place where a trigger ends
-        lines.append(f"HEAD{number}: (/(?s:.*)/ {literal(trigger)}) & ~(/(?s:.*)/ {any_trigger} /(?s:.+)/)")
-        for tag, body in zip(given.structures, bodies, strict=True):
-            if tag.begin.startswith(trigger):
-                rest = tag.begin[len(trigger) :]
-                calls.append(" ".join(filter(None, [f"HEAD{number}", literal(rest) if rest else "", body])))
-    lines.append(f"TEXT: /(?s:.+)/ & ~(/(?s:.*)/ {any_trigger} /(?s:.*)/)")
-    repeat = "" if options.stop_after_first else "+" if options.at_least_one else "*"
-    tail = "" if options.stop_after_first else " (TEXT)?"
-    start = f"start: call{repeat}{tail}"
-    if options.stop_after_first and not options.at_least_one:
-        start = "start: call | (TEXT)?"
-    return "\n".join([start, f"call: {' | '.join(calls)}", *lines])
+        not_spelled = f" & ~(/(?s:.*)/ ({self._spelled}) /(?s:.*)/)" if self._spelled else ""
+        self.lines.append(f"{name}: {ended} & ~(/(?s:.*)/ ({self._texts}) /(?s:.+)/){not_spelled}")
+        return name
+
+    def _marked(self, free: Sequence[Special], opened: Sequence[tuple[Part, ...]]) -> None:
+        """Free text with special tokens; behind one that also begins a tag it goes on otherwise than that."""
+        ways = ["(TEXT)?"]
+        for number, special in enumerate(free):
+            rests = [opening[1:] for opening in opened if opening[0] == special]
+            if not all(rest and isinstance(rest[0], str) for rest in rests):
+                raise _error(f"{special!s} begins a tag; so free text can't hold it.")
+            text = "TEXT"
+            if rests:
+                text = f"TEXT{number}"
+                barred = _any_of([str(rest[0]) for rest in rests])
+                self.lines.append(f"{text}: {self._clean('(?s:.+)')} & ~(({barred}) /(?s:.*)/)")
+            ways.append(f"free {special.symbol} ({text})?")
+        self.lines.append(f"free: {' | '.join(ways)}")
+
+
+def _special(parts: Sequence[Part]) -> list[Special]:
+    return [part for part in parts if isinstance(part, Special)]
+
+
+def _symbols(parts: Sequence[Part]) -> str:
+    return " ".join(part.symbol if isinstance(part, Special) else literal(part) for part in parts)
+
+
+def _any_of(texts: Sequence[str]) -> str:
+    return " | ".join(literal(text) for text in dict.fromkeys(texts))
+
+
+def _rules(firsts: Sequence[str], lasts: Sequence[str]) -> list[str]:
+    return [f"{name}: {' | '.join(ways)}" for name, ways in (("call", firsts), ("last", lasts)) if ways]
+
+
+def _error(message: str) -> GrammarError:
+    return GrammarError(message, param="structural_tag")
 
 
 def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
@@ -120,4 +230,6 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGramma
         options = msgspec.convert(dict(source.options), TagOptions)
     except msgspec.ValidationError as error:
         raise GrammarError(f"An option of the structural tag is wrong: {error}.", param="options") from None
-    return LlgGrammar(source, space, lark_of(source.text, options, limits))
+    as_text = lark_of(source.text, options, limits, Marks({}, ()))
+    marks = Marks(space.vocabulary.special_pieces, space.vocabulary.eos_ids)
+    return LlgGrammar(source, space, lark_of(source.text, options, limits, marks), as_text=as_text)
