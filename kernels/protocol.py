@@ -7,7 +7,7 @@ page × page_size + offset. Imports nothing of ours; numpy and torch only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +29,7 @@ class Batch:
     block_tables: Int32  # [R, most pages of a row]; beyond a row's own: some page, whichever
     logits_at: Int32  # [L]
     page_size: int
+    states_at: Int32 = field(default_factory=lambda: np.zeros(0, np.int32))  # [P]: whose hidden states are wanted
 
     @property
     def row_lengths(self) -> Int32:

@@ -22,6 +22,8 @@ UInt32 = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
 
 NO_TRIPLES: Int32 = np.zeros((0, 3), dtype=np.int32)
+NO_INDICES: Int32 = np.zeros(0, dtype=np.int32)
+NO_STATES: Float32 = np.zeros((0, 0), dtype=np.float32)
 
 
 class Purpose(IntEnum):
@@ -30,10 +32,11 @@ class Purpose(IntEnum):
     PREFILL = 0
     DECODE = 1
     SCORE = 2
+    EMBED = 3
 
 
 class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One step. Shapes: R rows, T tokens, L logits.
+    """One step. Shapes: R rows, T tokens, L logits, P pooled tokens.
 
     Row r computes tokens[row_starts[r]:row_starts[r+1]] at their `positions`, writes their KV to `write_slots`
     (page × page size + offset), and attends to positions 0 … own position through block table `row_slots[r]`.
@@ -50,6 +53,7 @@ class StepPlan(msgspec.Struct, frozen=True, kw_only=True):
     positions: Int32  # [T]
     write_slots: Int32  # [T]
     logits_at: Int32  # [L]: indices into tokens whose next-token logits are needed, ascending
+    states_at: Int32 = NO_INDICES  # [P]: indices into tokens whose hidden states are pooled, ascending
     drawn: Int32 = (
         NO_TRIPLES  # [n, 3]: index into tokens, step, sample: the token is the one which that step drew there
     )
@@ -120,6 +124,7 @@ class StepResult(msgspec.Struct, frozen=True, kw_only=True):
     top: TopTokens
     scored_logprobs: Float32  # [K]
     scored_top: TopTokens
+    states: Float32 = NO_STATES  # [P, hidden size]: behind the final norm
     sample_errors: dict[int, str] = {}  # sample index → why it could not be drawn (a non-finite logit)
     forward_seconds: float = 0.0
     sample_seconds: float = 0.0

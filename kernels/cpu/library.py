@@ -86,7 +86,7 @@ class _Step(c.Structure):
         ("logits", c.c_int32),
         ("page_size", c.c_int32),
         ("table_stride", c.c_int32),
-        ("reserved", c.c_int32),
+        ("states", c.c_int32),
         ("ids", c.c_void_p),
         ("positions", c.c_void_p),
         ("write_slots", c.c_void_p),
@@ -96,6 +96,8 @@ class _Step(c.Structure):
         ("keys", c.c_void_p),
         ("values", c.c_void_p),
         ("out", c.c_void_p),
+        ("states_at", c.c_void_p),
+        ("states_out", c.c_void_p),
     )
 
 
@@ -364,16 +366,18 @@ class NativeEngine:
         keys: npt.NDArray[np.uint64],
         values: npt.NDArray[np.uint64],
         out: Floats,
+        states_at: Ints,
+        states: Floats,
     ) -> None:
         """One step, see kernels/protocol.Batch. `tables` [rows, pages]; `keys`, `values`: a layer's address each.
 
-        Fills `out` [logits, vocabulary]. All arrays C-contiguous.
+        Fills `out` [logits, vocabulary] and `states` [P, hidden]. All arrays C-contiguous.
         """
         assert self._handle is not None, "the engine was closed"
         step = _Step(
-            len(tokens), len(row_starts) - 1, len(logits_at), page_size, tables.shape[1], 0, _at(tokens),
+            len(tokens), len(row_starts) - 1, len(logits_at), page_size, tables.shape[1], len(states_at), _at(tokens),
             _at(positions), _at(write_slots), _at(row_starts), _at(tables), _at(logits_at), _at(keys), _at(values),
-            _at(out),
+            _at(out), _at(states_at), _at(states),
         )  # fmt: skip
         self._c.palmette_forward(self._handle, c.byref(step))
 

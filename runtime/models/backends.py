@@ -55,8 +55,11 @@ class Decoder(Protocol):
         """The native engine that computes it, where one does."""
         ...
 
-    def forward(self, batch: Batch, store: Any) -> Tensor:
-        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
+    def forward(self, batch: Batch, store: Any, states: Tensor) -> Tensor:
+        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32.
+
+        Fills `states` [P, hidden size] float32 with the hidden states of the tokens `states_at`, behind the final norm.
+        """
         ...
 
     def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> Store: ...
@@ -109,8 +112,8 @@ class TorchDecoder:
         self.kv = str(dtype).removeprefix("torch.")
         self._forward = registry.family(self.config.architecture).build(self.config, prepared.tensors, kernels).forward
 
-    def forward(self, batch: Batch, store: KVStore) -> Tensor:
-        return self._forward(batch, store)
+    def forward(self, batch: Batch, store: KVStore, states: Tensor) -> Tensor:
+        return self._forward(batch, store, states)
 
     def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> KVStore:
         config = self.config

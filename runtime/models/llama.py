@@ -67,8 +67,8 @@ class LlamaModel:
         frequencies = inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
         self.rope = RopeTable(frequencies, config.context_length)
 
-    def forward(self, batch: Batch, store: KVStore) -> Tensor:
-        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
+    def forward(self, batch: Batch, store: KVStore, states: Tensor) -> Tensor:
+        """See backends.Decoder."""
         config, kernels, weights = self.config, self.kernels, self.weights
         attention = kernels.attention(
             batch,
@@ -84,6 +84,9 @@ class LlamaModel:
             qkv = self._linear(self._norm(x, layer.attention_norm), layer.qkv)
             x = x + self._linear(self._attend(qkv, index, slots, attention, store, cos, sin), layer.out)
             x = x + self._mlp(self._norm(x, layer.mlp_norm), layer)
+        if len(states):
+            wanted = x.index_select(0, indices(batch.states_at))
+            states.copy_(kernels.rms_norm(wanted, weights.final_norm, config.rms_eps))
         last = x.index_select(0, indices(batch.logits_at))
         return self.head(kernels.rms_norm(last, weights.final_norm, config.rms_eps))
 

@@ -37,7 +37,13 @@ class Model:
     @torch.inference_mode()
     def forward(self, batch: Batch, store: Store) -> Tensor:
         """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
-        return self._decoder.forward(batch, store)
+        return self.forward_with_states(batch, store)[0]
+
+    @torch.inference_mode()
+    def forward_with_states(self, batch: Batch, store: Store) -> tuple[Tensor, Tensor]:
+        """Logits, and the hidden states of the tokens `states_at`, behind the final norm: [P, hidden size] float32."""
+        states = torch.empty(len(batch.states_at), self.config.hidden_size)
+        return self._decoder.forward(batch, store, states), states
 
     def new_store(self, pages: int, page_size: int, *, poison: bool = False) -> Store:
         """An empty KV store of the model's shape and dtype."""

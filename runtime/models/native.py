@@ -110,7 +110,7 @@ def _runs(parts: Sequence[Quantised | Floats]) -> list[Quantised | Floats]:
 
 
 class NativeDecoder:
-    """See registry.Decoder. `threads` share the work of a step; their number never changes a bit."""
+    """See backends.Decoder. `threads` share the work of a step; their number never changes a bit."""
 
     name = "cpu"
 
@@ -134,8 +134,8 @@ class NativeDecoder:
             config.layers, pages, page_size, config.kv_heads, config.head_dim, STORAGE[self.kv], poison=poison
         )
 
-    def forward(self, batch: Batch, store: PackedKVStore) -> Tensor:
-        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
+    def forward(self, batch: Batch, store: PackedKVStore, states: Tensor) -> Tensor:
+        """See backends.Decoder."""
         out = np.empty((len(batch.logits_at), self.config.vocab_size), dtype=np.float32)
         self.native.forward(
             tokens=batch.tokens,
@@ -148,6 +148,8 @@ class NativeDecoder:
             keys=store.key_addresses,
             values=store.value_addresses,
             out=out,
+            states_at=batch.states_at,
+            states=states.numpy(),
         )
         return torch.from_numpy(out)
 

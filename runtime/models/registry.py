@@ -20,8 +20,8 @@ from palmette.runtime.models.layers import Tensors
 class Forward(Protocol):
     """A family on a set of torch kernels."""
 
-    def forward(self, batch: Batch, store: KVStore) -> Tensor:
-        """Writes the step's KV and returns the logits behind the tokens `logits_at`: [L, vocabulary] float32."""
+    def forward(self, batch: Batch, store: KVStore, states: Tensor) -> Tensor:
+        """See backends.Decoder."""
         ...
 
 

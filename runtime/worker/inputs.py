@@ -30,6 +30,7 @@ class BlockTables:
             row_starts=plan.row_starts,
             block_tables=self._tables[plan.row_slots, :pages],
             logits_at=plan.logits_at,
+            states_at=plan.states_at,
             page_size=self._page_size,
         )
 

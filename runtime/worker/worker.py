@@ -20,10 +20,11 @@ from palmette.runtime.worker.sampler import sample
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Logits [L, vocabulary] float32 of one step."""
+    """Logits [L, vocabulary] and hidden states [P, hidden size], float32, of one step."""
 
     step: int
     logits: torch.Tensor
+    states: torch.Tensor
     seconds: float
 
 
@@ -40,8 +41,9 @@ class CpuWorker:
         if len(plan.page_copies):
             self._store.copy_pages(plan.page_copies)
         self._tables.apply(plan)
-        logits = self._model.forward(self._tables.batch(plan, self._drawn.fill(plan)), self._store)
-        return Forwarded(plan.step, logits, time.perf_counter() - start)
+        batch = self._tables.batch(plan, self._drawn.fill(plan))
+        logits, states = self._model.forward_with_states(batch, self._store)
+        return Forwarded(plan.step, logits, states, time.perf_counter() - start)
 
     def sample(self, handle: Forwarded, plan: SamplePlan) -> StepResult:
         start = time.perf_counter()
@@ -53,6 +55,7 @@ class CpuWorker:
             top=drawn.top,
             scored_logprobs=drawn.scored_logprobs,
             scored_top=drawn.scored_top,
+            states=handle.states.numpy(),
             sample_errors=drawn.errors,
             forward_seconds=handle.seconds,
             sample_seconds=time.perf_counter() - start,

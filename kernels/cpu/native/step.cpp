@@ -36,7 +36,7 @@ struct Model {
 };
 
 struct Step {
-  int32_t tokens, rows, logits, page_size, table_stride, reserved;
+  int32_t tokens, rows, logits, page_size, table_stride, states;
   const int32_t* ids;          // [tokens]
   const int32_t* positions;    // [tokens]
   const int32_t* write_slots;  // [tokens]
@@ -46,6 +46,8 @@ struct Step {
   void* const* keys;           // per layer
   void* const* values;
   float* out;  // [logits][vocabulary]
+  const int32_t* states_at;  // [states]
+  float* states_out;         // [states][hidden]: behind the final norm
 };
 
 constexpr int FEW = 4;        // rows that every thread prepares for itself: cheaper than waiting for each other
@@ -247,6 +249,10 @@ void Engine::run(const Step& step, int thread) {
     else std::fill_n(to, m_.hidden, NAN);  // no token of this model: its request hears of it
   });
   with_element(m_.kv, [&](auto e) { layers<decltype(e)>(step, thread, phase); });
+  if (step.states > 0)
+    team_.run(phase++, thread, step.states, [&](int row) {
+      norm(x_.data + int64_t(step.states_at[row]) * m_.hidden, m_.final_norm, m_.hidden, m_.eps, step.states_out + int64_t(row) * m_.hidden);
+    });
   if (step.logits == 0) return;
   const Rows rows = prepare(thread, phase, step.logits, m_.head, m_.final_norm,
                             [&](int row) { return x_.data + int64_t(step.logits_at[row]) * m_.hidden; });

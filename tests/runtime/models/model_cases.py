@@ -30,6 +30,10 @@ class Requests:
 
     def step(self, rows: Sequence[tuple[int, int]]) -> list[Tensor]:
         """Computes the next `count` tokens of each (sequence, count) together → logits [count, vocabulary] each."""
+        return self.step_with_states(rows)[0]
+
+    def step_with_states(self, rows: Sequence[tuple[int, int]]) -> tuple[list[Tensor], list[Tensor]]:
+        """Logits, and hidden states [count, hidden size] of each."""
         tokens, positions, slots, starts = [], [], [], [0]
         for sequence, count in rows:
             at = torch.arange(self.done[sequence], self.done[sequence] + count)
@@ -46,9 +50,11 @@ class Requests:
             block_tables=self.tables[[sequence for sequence, _ in rows]].int().numpy(),
             logits_at=np.arange(len(tokens), dtype=np.int32),
             page_size=self.page_size,
+            states_at=np.arange(len(tokens), dtype=np.int32),
         )
-        logits = self.model.forward(batch, self.store)
-        return list(torch.split(logits, [count for _, count in rows]))
+        counts = [count for _, count in rows]
+        logits, states = self.model.forward_with_states(batch, self.store)
+        return list(torch.split(logits, counts)), list(torch.split(states, counts))
 
 
 def whole(model: Model, sequence: Sequence[int], page_size: int = 16) -> Tensor:

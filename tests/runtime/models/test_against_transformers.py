@@ -1,6 +1,6 @@
-"""Logits against transformers' LlamaForCausalLM on the same weights, float32.
+"""Logits and hidden states against transformers' LlamaForCausalLM on the same weights, float32.
 
-The largest difference must be under 1e-4 of the largest logit.
+The largest difference must be under 1e-4 of the largest value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from model_cases import whole
+from model_cases import Requests
 from torch import Tensor
 
 from palmette.kernels.select import KernelName
@@ -43,7 +43,8 @@ def rope_parameters(config: ModelConfig) -> dict[str, Any]:
             raise AssertionError(other)
 
 
-def theirs(checkpoint: Checkpoint, config: ModelConfig, tokens: tuple[int, ...]) -> Tensor:
+def theirs(checkpoint: Checkpoint, config: ModelConfig, tokens: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Logits, and hidden states behind the final norm."""
     model = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=config.vocab_size, hidden_size=config.hidden_size, intermediate_size=config.intermediate_size,
@@ -58,20 +59,26 @@ def theirs(checkpoint: Checkpoint, config: ModelConfig, tokens: tuple[int, ...])
     assert not unexpected
     assert set(missing) <= ({"lm_head.weight"} if config.tie_embeddings else set())
     with torch.inference_mode():
-        logits: Tensor = model(torch.tensor([tokens])).logits[0]
-    return logits.float()
+        found = model(torch.tensor([tokens]), output_hidden_states=True)
+    return found.logits[0].float(), found.hidden_states[-1][0].float()
 
 
 def compare(
     checkpoint: Checkpoint, scaling: RopeScaling | None, tokens: tuple[int, ...], kernels: KernelName = "portable"
 ) -> float:
-    """The largest difference of logits, relative to the largest logit."""
+    """The largest difference of logits, relative to the largest logit; or of hidden states, where that is larger."""
     config = msgspec.structs.replace(checkpoint.config, rope_scaling=scaling)
     backend = choose_backend(config, "float32", kernels, 2)
     prepared = prepare(checkpoint, backend)
     model = build_model(type(prepared)(config, prepared.tensors, prepared.digest), backend)
     expected = theirs(checkpoint, config, tokens)
-    return float((whole(model, tokens) - expected).abs().max() / expected.abs().max())
+    (logits,), (states,) = Requests(model, [tokens], 16).step_with_states([(0, len(tokens))])
+    return max(distance(logits, expected[0]), distance(states, expected[1]))
+
+
+def distance(ours: Tensor, expected: Tensor) -> float:
+    assert ours.shape == expected.shape
+    return float((ours - expected).abs().max() / expected.abs().max())
 
 
 SCALINGS = (None, LinearRope(2.0), Llama3Rope(8.0, 1.0, 4.0, 32))
@@ -89,7 +96,8 @@ def test_the_comparison_can_fail() -> None:
     tokens = tuple(range(5, 200))
     plain = theirs(checkpoint, checkpoint.config, tokens)
     scaled = theirs(checkpoint, msgspec.structs.replace(checkpoint.config, rope_scaling=SCALINGS[2]), tokens)
-    assert float((plain - scaled).abs().max() / plain.abs().max()) > 100 * BOUND
+    for ours, expected in zip(scaled, plain, strict=True):
+        assert distance(ours, expected) > 100 * BOUND
 
 
 @pytest.mark.slow
