@@ -30,7 +30,7 @@ NO_SAMPLES = np.zeros(0, dtype=SAMPLE)
 NO_MASKS = np.zeros((0, 0), dtype=np.uint32)
 
 NO_POSITIONS = range(0)
-PREFILL, DECODE, SCORE = map(int, Purpose)  # numpy takes plain numbers in half the time
+PREFILL, DECODE, SCORE, EMBED = map(int, Purpose)  # numpy takes plain numbers in half the time
 
 _DRAWN = Struct("<qii")  # the fields of a SAMPLE that differ from token to token
 
