@@ -41,7 +41,7 @@ ALLOWED = {
     "runtime.parsers": (),
     "runtime.recording": ("runtime.link",),
     "runtime.metrics": (),
-    "runtime.frontend": ("runtime.text", "runtime.link", "runtime.metrics"),
+    "runtime.frontend": ("runtime.text", "runtime.link", "runtime.metrics", "runtime.parsers"),
     "runtime.api": (
         "runtime.frontend",
         "runtime.link",

@@ -10,20 +10,21 @@ import reprlib
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import caller_of
-from palmette.runtime.api.bodies import parse, read
+from palmette.runtime.api.bodies import parse, read, read_message
 from palmette.runtime.api.errors import event_error
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.schemas_native import (
     BranchForkBody,
     BranchGenerateBody,
     BranchScoreBody,
+    CloseBranchesBody,
     OpenBranchBody,
     PartsBody,
     SamplingObject,
@@ -33,8 +34,20 @@ from palmette.runtime.api.streams import DONE, EventStream, event, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import BranchLost, InvalidRequest, Overloaded
 from palmette.runtime.frontend import Branch, Frontend
-from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text, Tokens
-from palmette.runtime.messages.tokens import pack, unpack
+from palmette.runtime.messages.branches import (
+    BeginRole,
+    Chunk,
+    EndRole,
+    GenerateStep,
+    Part,
+    RunBranch,
+    Step,
+    StepReply,
+    Text,
+    Tokens,
+)
+from palmette.runtime.messages.requests import Scheduling
+from palmette.runtime.messages.tokens import TOKEN_BYTES, pack, unpack
 
 IDLE_SECONDS = 1800.0
 MOST_BRANCHES = 10_000
@@ -113,6 +126,31 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         branch = await frontend.open_branch(body.cache_namespace(caller), body.scheduling(caller))
         return JsonResponse({"id": await table.add(branch)})
 
+    @routes.post("/run")
+    async def run(request: Request) -> Response:
+        """Steps on a branch, in one message: a new branch, or an open one by its id."""
+        body = await read_message(request, RunBranch)
+        _check_steps(body.steps, frontend)
+        branch_id = body.branch
+        if branch_id is not None:
+            branch = table.get(branch_id)
+        else:
+            caller = caller_of(request)
+            scheduling = Scheduling(tenant=caller.tenant or "")
+            branch = await frontend.open_branch(caller.namespace(body.namespace), scheduling)
+            if not body.close:
+                branch_id = await table.add(branch)
+        opened = branch_id if body.branch is None else None
+        ended = _ended(table, branch, branch_id) if body.close else None
+        return EventStream(
+            _replies(branch, body.steps, opened, ended), lambda error: event({"error": event_error(error.info())})
+        )
+
+    @routes.post("/close")
+    async def close_all(request: Request) -> Response:
+        body = await read(request, CloseBranchesBody)
+        return JsonResponse({"closed": sum([await table.remove(branch_id) for branch_id in body.ids])})
+
     @routes.post("/{branch_id}/extend")
     async def extend(branch_id: str, request: Request) -> Response:
         body = await read(request, PartsBody)
@@ -186,6 +224,54 @@ def chunk_json(chunk: Chunk) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(chunk)
     data["tokens"] = unpack(chunk.tokens)
     return data
+
+
+def _check_steps(steps: Sequence[Step], frontend: Frontend) -> None:
+    """Raises InvalidRequest for sampling parameters outside their limits and ids that are no tokens."""
+    for step in steps:
+        for part in step.parts:
+            if isinstance(part, Tokens):
+                if len(part.tokens) % TOKEN_BYTES:
+                    raise InvalidRequest("Packed tokens are 4 bytes each.", param="steps")
+                frontend.check_tokens(unpack(part.tokens))
+        if isinstance(step, GenerateStep):
+            step.params.check(frontend.vocabulary.size)
+
+
+async def _replies(
+    branch: Branch, steps: Sequence[Step], opened: str | None, ended: Callable[[], Awaitable[None]] | None
+) -> AsyncIterator[bytes]:
+    """What the steps give, as events; `ended` is called behind them, however they end."""
+    results = branch.run(steps)
+    try:
+        if opened is not None:
+            yield _message(StepReply(branch=opened))
+        async for step, result in results:
+            if isinstance(result, Chunk):
+                yield _message(StepReply(step=step, chunk=result))
+            else:
+                yield _message(StepReply(step=step, scores=result))
+    finally:
+        await results.aclose()
+        if ended is not None:
+            await ended()
+    yield DONE
+
+
+def _ended(table: BranchTable, branch: Branch, branch_id: str | None) -> Callable[[], Awaitable[None]]:
+    """What closes the branch behind its last step, whether the table has it or not."""
+
+    async def close() -> None:
+        if branch_id is None:
+            await branch.close()
+        else:
+            await table.remove(branch_id)
+
+    return close
+
+
+def _message(reply: StepReply) -> bytes:
+    return b"data: " + msgspec.json.encode(reply) + b"\n\n"
 
 
 async def _events(chunks: AsyncIterator[Chunk]) -> AsyncIterator[bytes]:

@@ -81,6 +81,10 @@ class OpenBranchBody(SchedulingFields):
     """Whose pages the branch shares, and how soon its verbs are wanted."""
 
 
+class CloseBranchesBody(Body):
+    ids: list[str]
+
+
 class PartsBody(Body):
     parts: list[dict[str, Any]] = Field(default_factory=list)
 

@@ -7,7 +7,7 @@ Verbs run one after another; a verb that fails leaves the branch as it was. Open
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,9 +15,21 @@ import msgspec
 from palmette.runtime.errors import Aborted, BranchLost, InvalidRequest, PalmetteError
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.state import BranchState, StateEditor
-from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part
+from palmette.runtime.frontend.thinking import ThinkingSplitter
+from palmette.runtime.messages.branches import (
+    ChoiceScores,
+    Chunk,
+    ExtendStep,
+    GenerateStep,
+    Part,
+    ScoreStep,
+    Step,
+    Tokens,
+)
+from palmette.runtime.messages.choices import DECIDE
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import pack
 
 MOST_FORKS = 1024
 
@@ -86,22 +98,53 @@ class Branch:
             self._state, appended = await self._engine.append(self._state, parts, encode=False)
             return appended
 
-    async def generate(
+    async def run(self, steps: Sequence[Step]) -> AsyncGenerator[tuple[int, Chunk | ChoiceScores], None]:
+        """Do `steps` one after another; what each gives comes with its number.
+
+        Closing the iterator aborts the step that runs; an error leaves the branch as it was before its step.
+        """
+        for number, step in enumerate(steps):
+            match step:
+                case GenerateStep():
+                    chunks = self._generate(step.parts, step.params, self._wanted(step), step.reasoning)
+                    try:
+                        async for chunk in chunks:
+                            yield number, chunk
+                    finally:
+                        await chunks.aclose()
+                case ScoreStep():
+                    yield number, await self._choose(step)
+                case ExtendStep(parts=parts):
+                    yield number, Chunk(appended=await self.extend(parts))
+
+    def generate(
         self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Append `parts`, then generate. The branch keeps the kept tokens.
 
         Closing the iterator aborts and keeps what was handed out; an error leaves the branch as it was before.
         """
+        return self._generate(parts, params, self._scheduling, None, return_text=return_text)
+
+    async def _generate(
+        self,
+        parts: Sequence[Part],
+        params: SamplingParams,
+        scheduling: Scheduling,
+        reasoning: str | None,
+        *,
+        return_text: bool = True,
+    ) -> AsyncGenerator[Chunk, None]:
         async with self._turn:
             self._check_open()
             state, appended = await self._engine.append(self._state, parts, encode=True)
+            splitter = None if reasoning is None else self._engine.editor.splitter(state, reasoning)
             generation = self._engine.submit_packed(
                 state.tokens,
                 params,
                 namespace=self._namespace,
                 first_output_index=state.output_index,
-                scheduling=self._scheduling,
+                scheduling=scheduling,
             )
             self._running = generation
             failed = False
@@ -109,8 +152,7 @@ class Branch:
                 async for chunk in generation:
                     if chunk.finish is not None:
                         self._keep(state, generation)
-                    text = chunk.text if return_text else ""
-                    yield msgspec.structs.replace(chunk, text=text, appended=appended)
+                    yield _shown(chunk, appended, splitter, return_text)
                     appended = ""
             except PalmetteError:
                 failed = True
@@ -150,6 +192,15 @@ class Branch:
             self._state = state
             return msgspec.structs.replace(scores, appended=appended)
 
+    async def _choose(self, step: ScoreStep) -> ChoiceScores:
+        unconditional = step.unconditional or step.method == "unconditional_likelihood_normalized"
+        scores = await self.score(step.parts, step.choices, unconditional=unconditional)
+        if step.method is None:
+            return scores
+        chosen = DECIDE[step.method](scores)
+        await self.extend([Tokens(pack(scores.tokens[chosen]))])
+        return msgspec.structs.replace(scores, chosen=chosen)
+
     async def fork(self, parts: Sequence[Part], count: int) -> list[Branch]:
         """Append `parts`, encode what is pending, and return `count` branches that start from here."""
         forks, _ = await self.fork_with_text(parts, count)
@@ -183,6 +234,15 @@ class Branch:
             self._running.cancel()
         self._state = BranchState()
 
+    def _wanted(self, step: GenerateStep) -> Scheduling:
+        """How soon the step is wanted: as it says, else as the branch's verbs are."""
+        own = {
+            name: value
+            for name, value in (("priority", step.priority), ("deadline", step.deadline))
+            if value is not None
+        }
+        return msgspec.structs.replace(self._scheduling, **own) if own else self._scheduling
+
     def _keep(self, state: BranchState, generation: Generation) -> None:
         """The branch's state is `state` and what `generation` has handed out."""
         if not self._closed:
@@ -192,3 +252,13 @@ class Branch:
     def _check_open(self) -> None:
         if self._closed:
             raise BranchLost("The branch is closed.", hint="Open a new one and append its history.")
+
+
+def _shown(chunk: Chunk, appended: str, splitter: ThinkingSplitter | None, return_text: bool) -> Chunk:
+    """A generation's chunk as the branch hands it out."""
+    if splitter is not None:
+        thought, answer = splitter.push(chunk.text, ended=chunk.finish is not None)
+        chunk = msgspec.structs.replace(chunk, reasoning=thought, answer=answer)
+    if return_text and not appended:
+        return chunk
+    return msgspec.structs.replace(chunk, text=chunk.text if return_text else "", appended=appended)

@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from palmette.runtime.errors import InvalidRequest, ModelError
+from palmette.runtime.frontend.thinking import ThinkingSplitter
 from palmette.runtime.messages.branches import BeginRole, EndRole, Part, Text, Tokens
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack, unpack
 from palmette.runtime.text.chat_template import Rendered, encode_rendered
 from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.text.turns import Rewrite
+
+PROMPT_END = 32  # tokens at the end of a prompt, among which a template may have put the tag that begins reasoning
 
 
 class Message(NamedTuple):
@@ -124,6 +127,14 @@ class StateEditor:
         if not state.tokens:
             state = replace(state, tokens=pack([self.start_token]))
         return state
+
+    def splitter(self, state: BranchState, reasoning: str) -> ThinkingSplitter:
+        """What tells reasoning and answer of an output behind `state` apart; `reasoning`: a format, or "auto".
+
+        Raises InvalidRequest for a format that isn't known.
+        """
+        end = self.text(state.tokens[-PROMPT_END * TOKEN_BYTES :], special=True) + state.pending
+        return ThinkingSplitter.of(reasoning, self._tokenizer.chat_template, prompt=end)
 
     def truncated(self, state: BranchState, position: int) -> BranchState:
         """The first `position` tokens; pending text is dropped. Raises InvalidRequest outside 0 … length."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from palmette.runtime.messages.replies import Finish, TokenLogprob, Usage
+from palmette.runtime.messages.sampling import SamplingParams
 
 
 class Text(msgspec.Struct, frozen=True, tag=True):
@@ -36,14 +37,17 @@ class EndRole(msgspec.Struct, frozen=True, tag=True):
 Part = Text | Tokens | BeginRole | EndRole
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of a generation. The concatenated `text` of a stream equals the text of a non-stream.
 
     The last chunk has `finish` and `usage`; `appended` (first chunk only) is the text that the parts before the
-    generation added, template text included.
+    generation added, template text included. Where the reasoning was to be kept apart, `reasoning` and `answer` are
+    what became certain of each; `text` stays what the model wrote, tags included.
     """
 
     text: str = ""
+    reasoning: str = ""
+    answer: str = ""
     tokens: bytes = b""
     logprobs: tuple[TokenLogprob, ...] | None = None
     appended: str = ""
@@ -64,6 +68,64 @@ class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
     unconditional: tuple[tuple[float, ...], ...] | None = None
     usage: Usage
     appended: str = ""
+    chosen: int | None = None  # where a method was named: the choice that was appended
 
 
 ChoicesMethod = Literal["token_length_normalized", "greedy_token_selection", "unconditional_likelihood_normalized"]
+
+
+class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Generate"):
+    """Append `parts`, then generate; the branch keeps the kept tokens. Answered by Chunks, the last with a finish.
+
+    `reasoning`: a format's name or "auto"; then chunks tell reasoning and answer apart. `priority` and `deadline` are
+    the branch's own where None.
+    """
+
+    parts: tuple[Part, ...] = ()
+    params: SamplingParams
+    reasoning: str | None = None
+    priority: int | None = None
+    deadline: float | None = None  # seconds
+
+
+class ScoreStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Score"):
+    """Append `parts`, score each choice behind them, and append the best by `method`; without one nothing more.
+
+    Answered by ChoiceScores. `unconditional`: the choices' likelihood without the branch is wanted, too.
+    """
+
+    parts: tuple[Part, ...] = ()
+    choices: tuple[str, ...]
+    method: ChoicesMethod | None = None
+    unconditional: bool = False
+
+
+class ExtendStep(msgspec.Struct, frozen=True, kw_only=True, tag="Extend"):
+    """Append `parts`. Answered by one Chunk whose `appended` is the text they added."""
+
+    parts: tuple[Part, ...]
+
+
+Step = GenerateStep | ScoreStep | ExtendStep
+"""What a branch does in one message, several of them in a row: nothing in between needs the program."""
+
+
+class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Steps on a branch, over HTTP. Without `branch` on a new one, of `namespace`, whose id comes first.
+
+    `close`: the branch ends with the steps.
+    """
+
+    steps: tuple[Step, ...]
+    branch: str | None = None
+    namespace: str = ""
+    close: bool = False
+
+
+class StepReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event of a RunBranch's answer: the branch's id, or something of step number `step`."""
+
+    branch: str | None = None
+    step: int = 0
+    chunk: Chunk | None = None
+    scores: ChoiceScores | None = None
