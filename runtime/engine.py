@@ -83,6 +83,7 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
         kv_dtype=model.kv_dtype,
         kernels=model.kernels,
         load_seconds=time.monotonic() - start,
+        embedding_size=model.config.hidden_size,
     )
     tokenizer = load_tokenizer(files)
     vocabulary = tokenizer.vocabulary.sized(model.config.vocab_size)

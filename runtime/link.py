@@ -19,18 +19,16 @@ import zmq
 
 from palmette.runtime.errors import Aborted, EngineDied, PalmetteError
 from palmette.runtime.messages.replies import (
+    Answer,
     Counters,
     EngineReady,
     Failed,
-    Flushed,
     Generated,
     Heartbeat,
     Reply,
     ReplyBatch,
-    Scored,
-    TreeDump,
 )
-from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Request, RequestBatch, Score
+from palmette.runtime.messages.requests import Asked, Request, RequestBatch
 
 HEARTBEAT_SECONDS = 1.0
 READABLE = int(zmq.POLLIN)
@@ -89,14 +87,14 @@ class OpenRequests:
         return len(self._ids)
 
     def note_sent(self, request: Request) -> None:
-        if isinstance(request, Generate | Score | FlushCache | DumpTree):
+        if isinstance(request, Asked):
             self._ids.add(request.id)
 
     def note_replies(self, replies: Sequence[Reply]) -> list[Reply]:
         """The replies without those of requests that aren't open; final ones close theirs."""
         known: list[Reply] = []
         for reply in replies:
-            if isinstance(reply, Generated | Scored | Failed | Flushed | TreeDump):
+            if isinstance(reply, Answer):
                 if reply.id not in self._ids:
                     continue
                 if not isinstance(reply, Generated) or reply.finish is not None:

@@ -23,8 +23,8 @@ import msgspec
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.link import Deliver, EngineLink
 from palmette.runtime.messages.recording import RecordedRequest, RecordingHead
-from palmette.runtime.messages.replies import Failed, Generated, Reply, Scored, Usage
-from palmette.runtime.messages.requests import Generate, Request, Score
+from palmette.runtime.messages.replies import Embedded, Failed, Generated, Reply, Scored, Usage
+from palmette.runtime.messages.requests import Embed, Generate, Request, Score
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count
 
 BLOCK_TOKENS = 32
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Open:
-    request: Generate | Score
+    request: Generate | Score | Embed
     arrival: float
     output: bytearray = field(default_factory=bytearray)
 
@@ -75,7 +75,7 @@ class Recorder:
         self._writer.start()
 
     def sent(self, request: Request) -> None:
-        if isinstance(request, Generate | Score):
+        if isinstance(request, Generate | Score | Embed):
             self._open[request.id] = _Open(request, self._clock())
 
     def answered(self, reply: Reply) -> None:
@@ -87,6 +87,8 @@ class Recorder:
                     self._end(reply.id, reply.finish.reason, reply.finish.usage)
         elif isinstance(reply, Scored):
             self._end(reply.id, "score", reply.usage)
+        elif isinstance(reply, Embedded):
+            self._end(reply.id, "embed", reply.usage)
         elif isinstance(reply, Failed):
             self._end(reply.id, reply.error.kind, None)
 
@@ -125,10 +127,12 @@ class Recorder:
             log.error("recording ends here: %s", error)
 
     def _lines(self, ended: _Ended) -> list[RecordedRequest]:
-        """One; of a score one for each continuation."""
+        """One; of a score one for each continuation, of an embedding one for each input."""
         request, usage = ended.opened.request, ended.usage
         if isinstance(request, Generate):
             prompts = [request.prompt]
+        elif isinstance(request, Embed):
+            prompts = list(request.inputs)
         else:
             prompts = [request.prefix + continuation for continuation in request.continuations]
         output = bytes(ended.opened.output)

@@ -18,12 +18,12 @@ from palmette.runtime.errors import (
     from_info,
 )
 from palmette.runtime.link import EngineLink
-from palmette.runtime.messages.replies import Failed, Flushed, Generated, Reply, Scored, TreeDump
-from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Score
+from palmette.runtime.messages.replies import Answer, Embedded, Failed, Flushed, Generated, Reply, Scored, TreeDump
+from palmette.runtime.messages.requests import Abort, Asked, DumpTree, Embed, FlushCache, Generate, Score
 from palmette.runtime.messages.tokens import count
 from palmette.runtime.metrics import FrontMetrics, Stopwatch
 
-R = TypeVar("R", Scored, Flushed, TreeDump)
+R = TypeVar("R", Scored, Embedded, Flushed, TreeDump)
 
 
 class Call:
@@ -94,7 +94,7 @@ class OpenCalls:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def open(self, request: Generate | Score | FlushCache | DumpTree) -> Call:
+    def open(self, request: Asked) -> Call:
         """Send `request`. Raises Overloaded where too many are open, InvalidRequest for an id that is.
 
         Raises EngineDied at once where there is no engine.
@@ -131,7 +131,7 @@ class OpenCalls:
         self._link.send(request)
         return call
 
-    async def ask(self, request: Score | FlushCache | DumpTree, kind: type[R]) -> R:
+    async def ask(self, request: Score | Embed | FlushCache | DumpTree, kind: type[R]) -> R:
         """Send a request that has one reply, and wait for it. Cancelling aborts it."""
         call = self.open(request)
         try:
@@ -142,7 +142,7 @@ class OpenCalls:
             raise InternalError(f"The engine answered a {type(request).__name__} with a {type(reply).__name__}.")
         return reply
 
-    def deliver(self, replies: Sequence[Generated | Scored | Failed | Flushed | TreeDump]) -> None:
+    def deliver(self, replies: Sequence[Answer]) -> None:
         for reply in replies:
             call = self._calls.get(reply.id)
             if call is None:  # given up: its late replies concern nobody
@@ -181,9 +181,11 @@ class OpenCalls:
         call.queued = 0
 
 
-def _prompt_tokens(request: Generate | Score | FlushCache | DumpTree) -> int:
+def _prompt_tokens(request: Asked) -> int:
     if isinstance(request, Generate):
         return count(request.prompt)
     if isinstance(request, Score):
         return count(request.prefix) + sum(map(count, request.continuations))
+    if isinstance(request, Embed):
+        return sum(map(count, request.inputs))
     return 0

@@ -33,20 +33,20 @@ from palmette.runtime.frontend.state import BranchState, Message, StateEditor, T
 from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.replies import (
+    Answer,
     Counters,
+    Embedded,
     EngineFailed,
     EngineProgress,
     EngineReady,
-    Failed,
     Flushed,
-    Generated,
     Heartbeat,
     Reply,
     Scored,
     TreeDump,
     Usage,
 )
-from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Scheduling, Score
+from palmette.runtime.messages.requests import DumpTree, Embed, FlushCache, Generate, PoolingKind, Scheduling, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.metrics import FrontMetrics
@@ -155,9 +155,9 @@ class Frontend:
         return Health("ok", age)
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
-        answers: list[Generated | Scored | Failed | Flushed | TreeDump] = []
+        answers: list[Answer] = []
         for reply in replies:
-            if isinstance(reply, Generated | Scored | Failed | Flushed | TreeDump):
+            if isinstance(reply, Answer):
                 answers.append(reply)
             elif isinstance(reply, Heartbeat):
                 self._heartbeat = time.monotonic()
@@ -365,10 +365,10 @@ class Frontend:
         for choice, tokens in zip(choices, encoded, strict=True):
             self._check_choice(choice, tokens, count(prefix))
         continuations = tuple(pack(tokens) for tokens in encoded)
-        conditional = self._ask_score(prefix, continuations, namespace, scheduling)
+        conditional = self.score_tokens(prefix, continuations, namespace=namespace, scheduling=scheduling)
         if unconditional:
             start = pack([self.editor.start_token])
-            alone = self._ask_score(start, continuations, namespace, scheduling)
+            alone = self.score_tokens(start, continuations, namespace=namespace, scheduling=scheduling)
             scored, free = await asyncio.gather(conditional, alone)
         else:
             scored, free = await conditional, None
@@ -380,13 +380,19 @@ class Frontend:
             usage=scored.usage if free is None else _summed(scored.usage, free.usage),
         )
 
-    async def _ask_score(
-        self, prefix: bytes, continuations: tuple[bytes, ...], namespace: str, scheduling: Scheduling
+    async def score_tokens(
+        self,
+        prefix: bytes,
+        continuations: Sequence[bytes],
+        *,
+        namespace: str = "",
+        scheduling: Scheduling = Scheduling(),
     ) -> Scored:
+        """Log-probabilities of packed ids behind packed ids. The engine refuses what doesn't fit the context."""
         request = Score(
             id=uuid.uuid4().hex,
             prefix=prefix,
-            continuations=continuations,
+            continuations=tuple(continuations),
             namespace=namespace,
             priority=scheduling.priority,
             tenant=scheduling.tenant,
@@ -405,6 +411,37 @@ class Frontend:
                 hint="Shorten the prompt.",
                 param="choices",
             )
+
+    # --- embeddings ---
+
+    async def embed(
+        self,
+        inputs: Sequence[Sequence[int]],
+        *,
+        pooling: PoolingKind = "mean",
+        namespace: str = "",
+        scheduling: Scheduling = Scheduling(),
+    ) -> Embedded:
+        """A vector of each input (token ids), of whatever length the model gives it. Raises InvalidRequest or
+        ContextLengthExceeded, naming the input."""
+        for index, tokens in enumerate(inputs):
+            if len(tokens) > self.context_length:
+                raise ContextLengthExceeded(
+                    f"Input {index} has {len(tokens)} tokens; the context has {self.context_length}.",
+                    hint="Cut it into shorter ones.",
+                    param=f"input.{index}",
+                )
+        request = Embed(
+            id=uuid.uuid4().hex,
+            inputs=tuple(map(pack, inputs)),
+            pooling=pooling,
+            namespace=namespace,
+            priority=scheduling.priority,
+            tenant=scheduling.tenant,
+            ttft_target=scheduling.ttft_target,
+            deadline=scheduling.deadline,
+        )
+        return await self._calls.ask(request, Embedded)
 
     # --- branches ---
 

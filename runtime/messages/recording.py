@@ -27,7 +27,7 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     first_token: float | None = None  # from arrival, as the engine counts it
     total: float | None = None  # likewise
-    finish: str = ""  # "stop", "length", "abort", "score", or the kind of the error that failed it
+    finish: str = ""  # "stop", "length", "abort", "score", "embed", or the kind of the error that failed it
     priority: int = 0
     tenant: str = ""  # a hash
     blocks: list[int] = []

@@ -72,6 +72,14 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     usage: Usage
 
 
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """`vectors[i]`: of input i, [hidden size] float32 little-endian, of whatever length the model gives it."""
+
+    id: str
+    vectors: tuple[bytes, ...]
+    usage: Usage
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     id: str
     error: ErrorInfo
@@ -124,6 +132,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     retractions: int = 0
     evicted_pages: int = 0
     quarantined_pages: int = 0
+    tree_resets: int = 0  # how often the tree was damaged beyond mending and emptied
     preemptions: int = 0  # retractions for a request of higher priority; counted among the retractions too
     targeted: int = 0  # finished requests that had a target (TTFT, TPOT or deadline)
     in_time: int = 0  # those of them that met all of theirs: the goodput
@@ -152,6 +161,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     kv_dtype: str = "bfloat16"  # of the KV pool
     kernels: str
     load_seconds: float
+    embedding_size: int | None = None  # numbers in an embedding
 
 
 class EngineProgress(msgspec.Struct, frozen=True, tag=True):
@@ -166,7 +176,8 @@ class EngineFailed(msgspec.Struct, frozen=True, tag=True):
     error: ErrorInfo
 
 
-Reply = Generated | Scored | Failed | Flushed | TreeDump | Heartbeat | EngineReady | EngineProgress | EngineFailed
+Answer = Generated | Scored | Embedded | Failed | Flushed | TreeDump  # to one request, by its id
+Reply = Answer | Heartbeat | EngineReady | EngineProgress | EngineFailed
 
 
 class ReplyBatch(msgspec.Struct, frozen=True):

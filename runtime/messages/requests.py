@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Literal, NewType
 
 import msgspec
 
@@ -10,6 +10,7 @@ from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.sampling import SamplingParams
 
 RequestId = NewType("RequestId", str)
+PoolingKind = Literal["mean", "last"]  # of every token's hidden state, or that of the last token
 
 
 class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +52,21 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     deadline: float | None = None  # the same; the earlier of both counts
 
 
+class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A vector of each input: its hidden states behind the final norm, pooled. Answered by one Embedded or Failed."""
+
+    id: str
+    inputs: tuple[bytes, ...]  # each at least one token
+    pooling: PoolingKind = "mean"
+    namespace: str = ""
+    priority: int = 0
+    tenant: str = ""
+    ttft_target: float | None = None  # seconds from arrival to the answer
+    deadline: float | None = None  # the same; the earlier of both counts
+
+
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Stop a Generate or Score. An open one is answered with finish reason "abort" (Score: Failed)."""
+    """Stop a request. An open Generate is answered with finish reason "abort", a Score or an Embed with Failed."""
 
     id: str
 
@@ -75,7 +89,8 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
     drain: bool = False
 
 
-Request = Generate | Score | Abort | Hint | FlushCache | DumpTree | Shutdown
+Asked = Generate | Score | Embed | FlushCache | DumpTree  # those that are answered
+Request = Asked | Abort | Hint | Shutdown
 
 
 class RequestBatch(msgspec.Struct, frozen=True):

@@ -46,6 +46,7 @@ class Row:
     samples: bool = field(init=False)
     decodes: bool = field(init=False)  # it computes the newest output token alone
     scored: range = field(init=False)  # positions whose token its logits score (those of the position before)
+    pooled: range = field(init=False)  # positions whose hidden states are wanted
 
     def __post_init__(self) -> None:
         sequence, start, end = self.sequence, self.start, self.end
@@ -53,6 +54,7 @@ class Row:
         self.samples = generation is not None and generation.max_tokens > 0 and end >= sequence.length
         self.decodes = self.samples and start == end - 1 and start >= sequence.prompt_length
         self.scored = NO_POSITIONS
+        self.pooled = NO_POSITIONS if sequence.pooling is None else sequence.pooling.wanted(start, end)
         if scoring is not None:
             self.scored = range(max(scoring.next, start + 1), min(end, sequence.prompt_length - 1) + 1)
 
@@ -118,6 +120,7 @@ class _StepArrays:
         self._positions: list[int] = []
         self._write_slots: list[int] = []
         self._logits_at: list[int] = []
+        self._states_at: list[int] = []
         self._drawn: list[tuple[int, int, int]] = []
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -136,10 +139,11 @@ class _StepArrays:
                 if len(tokens) == TOKEN_BYTES * first:
                     self._await_token(sequence)
             else:
-                self._purposes.append(SCORE if sequence.group is not None else PREFILL)
+                self._purposes.append(_purpose(sequence))
                 self._positions += range(start, end)
                 self._write_slots += [pages[at // page_size] * page_size + at % page_size for at in range(start, end)]
                 logits_at += [first + position - 1 - start for position in row.scored]
+                self._states_at += [first + position - start for position in row.pooled]
             if row.samples:
                 logits_at.append(starts[-1] - 1)
 
@@ -163,6 +167,7 @@ class _StepArrays:
             positions=_int32(self._positions),
             write_slots=_int32(self._write_slots),
             logits_at=_int32(self._logits_at),
+            states_at=_int32(self._states_at),
             drawn=_triples(self._drawn),
         )
 
@@ -212,6 +217,13 @@ class _SampleArrays:
         masks = np.empty((len(constrained), constrained[0].words), dtype=np.uint32)
         fill_masks([each.matcher for each in constrained], masks)
         return masks
+
+
+def _purpose(sequence: Sequence) -> int:
+    """Of a row that doesn't decode."""
+    if sequence.group is None:
+        return PREFILL
+    return SCORE if sequence.pooling is None else EMBED
 
 
 def _bias(generation: Generation) -> dict[int, float]:

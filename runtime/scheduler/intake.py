@@ -9,13 +9,15 @@ import math
 import secrets
 import time
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 
 from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, NeverFits
-from palmette.runtime.messages.requests import Generate, Score
+from palmette.runtime.messages.requests import Embed, Generate, PoolingKind, Score
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
-from palmette.runtime.scheduler.sequence import Generation, ScoreGroup, Scoring, Sequence
+from palmette.runtime.scheduler.pooling import Pooling
+from palmette.runtime.scheduler.sequence import EmbedGroup, Generation, ScoreGroup, Scoring, Sequence
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 from palmette.runtime.vocabulary import Vocabulary
@@ -103,7 +105,28 @@ class Intake:
             sequences.append(sequence)
         return sequences
 
-    def _sequence(self, request: Generate | Score, tokens: bytearray, targets: Targets) -> Sequence:
+    def embed(self, request: Embed) -> list[Sequence]:
+        """One sequence an input. Raises InvalidRequest, ContextLengthExceeded or NeverFits."""
+        if not request.inputs:
+            raise InvalidRequest("An embedding request has no inputs.", param="inputs")
+        if request.pooling not in get_args(PoolingKind):
+            raise InvalidRequest(
+                f"pooling={request.pooling!r} is not known.",
+                hint=f"Use one of {', '.join(map(repr, get_args(PoolingKind)))}.", param="pooling",
+            )  # fmt: skip
+        targets = self._targets(request)
+        group = EmbedGroup(request.id, [None] * len(request.inputs))
+        sequences = []
+        for index, tokens in enumerate(request.inputs):
+            length = self._check_tokens(tokens, f"inputs[{index}]")
+            self._check_room(length, 0, f"inputs[{index}]")
+            sequence = self._sequence(request, bytearray(tokens), targets)
+            sequence.pooling = Pooling.of(request.pooling, length)
+            sequence.group, sequence.group_index = group, index
+            sequences.append(sequence)
+        return sequences
+
+    def _sequence(self, request: Generate | Score | Embed, tokens: bytearray, targets: Targets) -> Sequence:
         self._arrivals += 1
         return Sequence(
             request_id=request.id,
@@ -117,7 +140,7 @@ class Intake:
             targets=targets,
         )
 
-    def _targets(self, request: Generate | Score) -> Targets:
+    def _targets(self, request: Generate | Score | Embed) -> Targets:
         tpot = request.tpot_target if isinstance(request, Generate) else None
         stated = {"ttft_target": request.ttft_target, "tpot_target": tpot, "deadline": request.deadline}
         for name, seconds in stated.items():

@@ -1,20 +1,23 @@
 """One token sequence on its way through the engine, and what it owns: tokens, pages, a lease, sampling state.
 
-A Generate request is one sequence; a Score request is one sequence a continuation, gathered by a ScoreGroup.
+A Generate request is one sequence; a Score request is one a continuation, an Embed one an input, gathered by a Group.
 Only the scheduler's core moves a sequence between states; this module just says what the states need.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import Generic, TypeVar
 
 from palmette.radix_cache.cache import Lease
 from palmette.radix_cache.pages import PageId
-from palmette.runtime.messages.replies import TokenLogprob, Usage
+from palmette.runtime.messages.replies import Embedded, Scored, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.constrained import Constrained
+from palmette.runtime.scheduler.pooling import Pooling
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 
@@ -78,13 +81,30 @@ class Scoring:
     results: list[TokenLogprob] = field(default_factory=list)
 
 
+R = TypeVar("R")
+
+
 @dataclass(slots=True)
-class ScoreGroup:
-    """The sequences of one Score request. `results[i]` fills when continuation i is done."""
+class Group(ABC, Generic[R]):
+    """The sequences of a request that is answered once, with what each of them gives. `results[i]` fills when sequence
+    i is done."""
 
     id: str
-    results: list[tuple[float, ...] | None]
+    results: list[R | None]
     usages: list[Usage] = field(default_factory=list)
+
+    def end(self, sequence: Sequence, usage: Usage) -> None:
+        """One of them is done."""
+        self.results[sequence.group_index] = self.result(sequence)
+        self.usages.append(usage)
+
+    @abstractmethod
+    def result(self, sequence: Sequence) -> R: ...
+
+    @abstractmethod
+    def reply(self) -> Scored | Embedded:
+        """The answer, once all are done."""
+        ...
 
     @property
     def done(self) -> bool:
@@ -106,6 +126,30 @@ class ScoreGroup:
         )
 
 
+class ScoreGroup(Group[tuple[float, ...]]):
+    """Of a Score: the log-probabilities of each continuation's tokens."""
+
+    def result(self, sequence: Sequence) -> tuple[float, ...]:
+        assert sequence.scoring is not None
+        return tuple(result.logprob for result in sequence.scoring.results if result.logprob is not None)
+
+    def reply(self) -> Scored:
+        results = tuple(result for result in self.results if result is not None)
+        return Scored(id=self.id, logprobs=results, usage=self.usage)
+
+
+class EmbedGroup(Group[bytes]):
+    """Of an Embed: the vector of each input."""
+
+    def result(self, sequence: Sequence) -> bytes:
+        assert sequence.pooling is not None
+        return sequence.pooling.vector()
+
+    def reply(self) -> Embedded:
+        results = tuple(result for result in self.results if result is not None)
+        return Embedded(id=self.id, vectors=results, usage=self.usage)
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """State of one sequence. KV of the first `computed` tokens is committed; `pages` is the whole block table.
@@ -121,7 +165,8 @@ class Sequence:
     arrival: float  # seconds, monotonic
     generation: Generation | None = None
     scoring: Scoring | None = None
-    group: ScoreGroup | None = None
+    pooling: Pooling | None = None
+    group: ScoreGroup | EmbedGroup | None = None
     group_index: int = 0
     priority: int = 0
     tenant: str = ""
@@ -191,7 +236,7 @@ class Sequence:
         """Length of the key to match: a match is capped one below it, so that every logit needed is computed."""
         if self.scoring is not None and self.scoring.next < self.prompt_length:
             return self.scoring.next
-        return self.length
+        return self.length if self.pooling is None else self.pooling.matchable
 
     def key(self, length: int) -> bytes:
         """The first `length` tokens, packed."""
