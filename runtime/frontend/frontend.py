@@ -11,7 +11,7 @@ import codecs
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
@@ -26,9 +26,12 @@ from palmette.runtime.errors import (
 )
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.calls import OpenCalls
+from palmette.runtime.frontend.chat_prompt import ChatPrompts
+from palmette.runtime.frontend.chats import Chats
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
+from palmette.runtime.frontend.output_ids import OutputIds
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
@@ -50,6 +53,7 @@ from palmette.runtime.messages.requests import DumpTree, Embed, FlushCache, Gene
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.metrics import FrontMetrics
+from palmette.runtime.parsers.registry import Formats, detect
 from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.vocabulary import Vocabulary
 
@@ -88,9 +92,12 @@ class Frontend:
         context_length: int,
         max_open: int = MOST_OPEN,
         max_queued_tokens: int = MOST_QUEUED_TOKENS,
+        formats: Formats | None = None,
+        output_ids: bool = True,
     ) -> None:
         """`context_length` holds until the engine says its own; `max_open`: requests open at a time;
-        `max_queued_tokens`: prompt tokens of those that have had no reply yet."""
+        `max_queued_tokens`: prompt tokens of those that have had no reply yet. `formats`: of tool calls and reasoning,
+        by default those of the template. `output_ids`: chat messages that are earlier outputs keep their ids."""
         self.model = model
         self.context_length = context_length
         self.metrics = FrontMetrics()
@@ -105,6 +112,18 @@ class Frontend:
         self._link = link
         self._calls = OpenCalls(link, self.metrics, limit=max_open, queued_tokens=max_queued_tokens)
         self.offload = Offload()
+        source = template.chat_template.source if template is not None else tokenizer.chat_template
+        formats = formats or detect(source)
+        prompts = None
+        if template is not None:
+            prompts = ChatPrompts(
+                template.chat_template,
+                tokenizer,
+                formats,
+                start=self.editor.start,
+                outputs=OutputIds() if output_ids else None,
+            )
+        self.chats = Chats(self, prompts, formats)
         self._heartbeat: float | None = None
         self._trouble: tuple[Status, str] | None = None
         self._start_error: PalmetteError | None = None
@@ -142,7 +161,7 @@ class Frontend:
         self.counters = Counters()  # what the lost engine ran, held and quarantined went with it
         hint = "Try again in a moment." if status == "restarting" else "Start the server again; its log says why."
         self._calls.absence = EngineDied(detail, hint=hint)
-        self.metrics.engine_restarts.inc()
+        self.metrics.record_restart()
 
     def health(self) -> Health:
         age = None if self._heartbeat is None else time.monotonic() - self._heartbeat
@@ -196,6 +215,12 @@ class Frontend:
         ids = cast("list[int]", list(prompt))
         self.check_tokens(ids)
         return ids or [self.editor.start_token]
+
+    async def prepared(self, characters: int, work: Callable[[], T], param: str, *, cost: int = 0) -> T:
+        """`work` on a prompt of so many characters, in a thread where that would hold up the loop; `cost`: what else
+        it does, as characters that take as long. Raises ContextLengthExceeded for what can't fit."""
+        self._check_size(characters, param)
+        return await self._maybe_in_thread(characters + cost, work)
 
     async def encode(self, text: str, *, special: bool = False, start_of_text: bool = False) -> list[int]:
         """Token ids of `text` as a run of its own, no BOS."""
@@ -287,8 +312,10 @@ class Frontend:
         request_id: str | None = None,
         prompt_logprobs_from: int | None = None,
         scheduling: Scheduling = Scheduling(),
+        spelled: Mapping[int, bytes] | None = None,
     ) -> Generation:
-        """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token."""
+        """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token. `spelled`: special
+        tokens that are written out in the text (OutputText)."""
         params.check(self.vocabulary.size)
         params = self._completed(params, count(prompt))
         request = Generate(
@@ -300,7 +327,7 @@ class Frontend:
             prompt_logprobs_from=prompt_logprobs_from,
             **msgspec.structs.asdict(scheduling),
         )
-        output = OutputText(self.vocabulary, stops=params.stop)
+        output = OutputText(self.vocabulary, stops=params.stop, spelled=spelled)
         return Generation(self._calls.open(request), output, logprobs=params.logprobs)
 
     def _completed(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:

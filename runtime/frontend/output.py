@@ -2,13 +2,15 @@
 
 Text is made of the vocabulary's bytes. What a later token could still change is held back: a suffix that is a proper
 prefix of a stop string, and an incomplete UTF-8 character. Tokens are handed out once all their bytes are.
+Special tokens spell nothing, but those that a parser of the text must see are written out (`spelled`). Stops know
+nothing of that: for the engine the text goes on over them.
 Knows nothing of requests or links; used by frontend/generation.py.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -31,8 +33,13 @@ class Piece:
 class OutputText:
     """Text and tokens of one output so far."""
 
-    def __init__(self, vocabulary: Vocabulary, *, stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, *, stops: Sequence[str] = (), spelled: Mapping[int, bytes] | None = None
+    ) -> None:
+        """`spelled`: special tokens that are written out, and how."""
         self._vocabulary = vocabulary
+        self._spelled = spelled or {}
+        self._has_spelled = False  # one of them has come
         self._stops = [stop.encode() for stop in stops]
         self._longest = max((len(stop) for stop in self._stops), default=0)
         self._bytes = bytearray()
@@ -50,7 +57,8 @@ class OutputText:
         `held`: bytes at the end that the engine says may still be cut off.
         """
         self._take(tokens, logprobs)
-        return self._hand_out(len(self._bytes) - max(held, self._held()), len(self._tokens), final=False)
+        end = len(self._bytes) - self._with_spelled(max(held, self._held()))
+        return self._hand_out(end, len(self._tokens), final=False)
 
     def finish(
         self, finish: Finish, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()
@@ -68,6 +76,10 @@ class OutputText:
             if not kept_bytes or not _continues(kept_bytes):
                 break
             kept, kept_bytes = back - 1, self._piece(self._tokens[back - 1]) + kept_bytes
+        if self._has_spelled:  # one may stand where the kept bytes do
+            del self._bytes[max(self._end_of(kept), self._fed) :]
+            self._bytes += kept_bytes[len(self._bytes) - self._end_of(kept) :]
+            end = len(self._bytes)
         piece = self._hand_out(end, kept, final=True)
         return piece, msgspec.structs.replace(finish, kept_tokens=kept, kept_bytes=kept_bytes)
 
@@ -80,29 +92,72 @@ class OutputText:
         """The tokens handed out so far, and the bytes handed out as text behind them."""
         return tuple(self._tokens[: self._sent]), bytes(self._bytes[self._end_of(self._sent) : self._shown])
 
+    def tokens_before(self, characters: int) -> int:
+        """How many of the tokens begin within the first `characters` of the text."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        data, begin, seen = bytes(self._bytes), 0, 0
+        for index, end in enumerate(self._ends):
+            if seen >= characters:
+                return index
+            seen += len(decoder.decode(data[begin:end]))
+            begin = end
+        return len(self._ends)
+
     def _take(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob]) -> None:
         for token in tokens:
             self._bytes += self._piece(token)
             self._ends.append(len(self._bytes))
+        if self._spelled and not self._has_spelled:
+            self._has_spelled = not self._spelled.keys().isdisjoint(tokens)
         self._tokens.extend(tokens)
         self._logprobs.extend(logprobs)
 
     def _piece(self, token: int) -> bytes:
         """A model may have more embeddings than its tokenizer has tokens; those spell nothing."""
         pieces = self._vocabulary.pieces
-        return pieces[token] if token < len(pieces) else b""
+        plain = pieces[token] if token < len(pieces) else b""
+        return plain or self._spelled.get(token, b"")
 
     def _end_of(self, tokens: int) -> int:
         return self._ends[tokens - 1] if tokens else 0
 
     def _held(self) -> int:
         """Bytes at the end that may turn out to begin a stop string."""
-        unfed = self._bytes[self._fed :]
+        unfed = self._unspelled() if self._has_spelled else self._bytes[self._fed :]
         for length in range(min(self._longest - 1, len(unfed)), 0, -1):
             suffix = bytes(unfed[-length:])
             if any(len(stop) > length and stop.startswith(suffix) for stop in self._stops):
                 return length
         return 0
+
+    def _unspelled(self) -> bytes:
+        """What hasn't been fed, as the engine knows it: at most as much of its end as a stop has."""
+        plain = b""
+        end = len(self._bytes)
+        for index in range(len(self._tokens) - 1, -1, -1):
+            begin = max(self._end_of(index), self._fed)
+            if begin >= end or len(plain) >= self._longest:
+                break
+            if self._tokens[index] not in self._spelled:
+                plain = bytes(self._bytes[begin:end]) + plain
+            end = begin
+        return plain
+
+    def _with_spelled(self, held: int) -> int:
+        """The last `held` bytes of the engine's text, counted with the spelled tokens that stand between them."""
+        if not self._has_spelled:
+            return held
+        counted = 0
+        for index in range(len(self._tokens) - 1, -1, -1):
+            if held <= 0:
+                break
+            length = self._ends[index] - self._end_of(index)
+            if self._tokens[index] in self._spelled:
+                counted += length
+            else:
+                counted += min(length, held)
+                held -= length
+        return counted
 
     def _hand_out(self, end: int, tokens: int, *, final: bool) -> Piece:
         """Text up to byte `end`, and of the first `tokens` tokens those that end in what has been handed out."""

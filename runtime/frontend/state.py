@@ -16,7 +16,7 @@ from palmette.runtime.errors import InvalidRequest, ModelError
 from palmette.runtime.frontend.thinking import ThinkingSplitter
 from palmette.runtime.messages.branches import BeginRole, EndRole, Part, Text, Tokens
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack, unpack
-from palmette.runtime.text.chat_template import Rendered, encode_rendered
+from palmette.runtime.text.chat_template import ChatTemplate, Rendered, encode_rendered
 from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.text.turns import Rewrite
 
@@ -43,6 +43,11 @@ class TurnTemplate(Protocol):
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> Rendered:
         """A whole chat up to where the assistant's turn begins."""
+        ...
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """The template itself."""
         ...
 
 
@@ -95,6 +100,11 @@ class StateEditor:
             "The prompt is empty, and the model has neither a BOS nor an EOS token to start from.",
             hint="Send at least one token.",
         )
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """The ids that every prompt begins with: BOS, where the model wants it."""
+        return () if self._bos is None else (self._bos,)
 
     def with_start(self, tokens: Sequence[int]) -> list[int]:
         """`tokens` behind BOS where the model wants one and they lack it; the start token where there are none."""

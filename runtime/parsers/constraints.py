@@ -7,7 +7,7 @@ plain data; the grammar is compiled in the engine. Called by the surfaces.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -47,23 +47,47 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice = "auto") -> None:
         )
 
 
+def _check_allowed(tools: Sequence[Tool], allowed: Collection[str] | None) -> None:
+    if allowed is None:
+        return
+    names = {tool.name for tool in tools}
+    unknown = sorted(set(allowed) - names)
+    if unknown or not allowed:
+        what = f"names {unknown[0]!r}, which is not among the tools" if unknown else "allows no tool"
+        raise InvalidRequest(
+            f"tool_choice {what} ({', '.join(sorted(names)) or 'none'}).",
+            hint="Name tools that are offered, or set tool_choice to 'none'.",
+            param="tool_choice",
+        )
+
+
 def constraint_for(
-    format: str, tools: Sequence[Tool], choice: ToolChoice = "auto", *, parallel: bool = True
+    format: str,
+    tools: Sequence[Tool],
+    choice: ToolChoice = "auto",
+    *,
+    parallel: bool = True,
+    allowed: Collection[str] | None = None,
 ) -> GrammarSource | None:
     """What an output must match, or None where nothing is asked of it. Raises InvalidRequest (check_tools).
 
     "required" and a named tool: calls only, their arguments by the tools' schemas. "auto": text and calls as the model
     likes, where a tool is strict; strict tools' arguments follow their schemas, others' are any object. `parallel`:
-    more than one call may be made. Reasoning comes before: the surface puts the grammar behind it.
+    more than one call may be made; `allowed`: by name, where not all of the tools may be called. Reasoning comes
+    before: the caller puts the grammar behind it.
     """
     check_tools(tools, choice)
-    if choice == "none" or not tools or (choice == "auto" and not any(tool.strict for tool in tools)):
+    _check_allowed(tools, allowed)
+    free = choice == "auto" and allowed is None and not any(tool.strict for tool in tools)
+    if choice == "none" or not tools or free:
         return None
     must = choice != "auto"
     structures = []
     triggers: dict[str, None] = {}
     for tool in tools:
         if isinstance(choice, NamedTool) and tool.name != choice.name:
+            continue
+        if allowed is not None and tool.name not in allowed:
             continue
         tag = tool_format(format).tag(tool.name)
         schema = tool.schema if must or tool.strict else {"type": "object"}

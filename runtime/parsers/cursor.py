@@ -56,6 +56,7 @@ class Cursor:
     def __init__(self) -> None:
         self._buffer = ""
         self._at = 0
+        self._before = 0  # characters that came before the buffer's
         self._ended = False
         self._holding = False
         self._held: list[str] = []
@@ -63,6 +64,7 @@ class Cursor:
     # What parser.py does.
 
     def feed(self, text: str) -> None:
+        self._before += self._at
         self._buffer = self._buffer[self._at :] + text
         self._at = 0
 
@@ -106,6 +108,11 @@ class Cursor:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def position(self) -> int:
+        """How many characters were consumed, of all that were fed."""
+        return self._before + self._at
 
     def take(self, count: int) -> str:
         """Consumes so many characters of those that are available."""

@@ -17,6 +17,7 @@ from palmette.runtime.parsers.protocol import (
     CallEnded,
     Event,
     ReasoningDelta,
+    Span,
     TextDelta,
     Tool,
 )
@@ -177,12 +178,37 @@ class Emitter:
             self._events.append(ArgumentsDelta(self._calls - 1, text))
 
 
+class Places:
+    """Where in an output its parts lie, in characters of the text that the parser was given."""
+
+    def __init__(self) -> None:
+        self.call_ends: list[int] = []
+        self._reasoning: list[Span] = []
+        self._reasoning_since: int | None = None
+
+    def in_reasoning(self, at: int) -> None:
+        if self._reasoning_since is None:
+            self._reasoning_since = at
+
+    def end_reasoning(self, at: int) -> None:
+        """`at`: behind the end tag."""
+        if self._reasoning_since is not None:
+            self._reasoning.append(Span(self._reasoning_since, at))
+            self._reasoning_since = None
+
+    def reasoning(self, at: int) -> list[Span]:
+        """Where reasoning was, up to `at`."""
+        open_span = [] if self._reasoning_since is None else [Span(self._reasoning_since, at)]
+        return self._reasoning + open_span
+
+
 class Writer:
     """What a format's reader writes to: events, each of which settles what the cursor held."""
 
     def __init__(self, cursor: Cursor, emitter: Emitter, tools: dict[str, Tool], *, offered: bool) -> None:
         """`offered`: calls may be made at all; `tools`: those that are known."""
         self.offered = offered
+        self.places = Places()
         self._cursor = cursor
         self._emitter = emitter
         self._tools = tools
@@ -207,10 +233,13 @@ class Writer:
         return self._emitter.text_said
 
     def reasoning(self, text: str) -> None:
+        """More of the reasoning, the text that was consumed last."""
+        self.places.in_reasoning(self._cursor.position - len(text))
         self._emitter.reasoning(text)
         self._cursor.settle()
 
     def end_reasoning(self) -> None:
+        self.places.end_reasoning(self._cursor.position)
         self._emitter.end_reasoning()
         self._cursor.settle()
 
@@ -223,6 +252,7 @@ class Writer:
         self._cursor.settle()
 
     def end(self) -> None:
+        self.places.call_ends.append(self._cursor.position)
         self._emitter.end()
         self._cursor.settle()
 

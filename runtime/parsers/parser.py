@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from palmette.runtime.parsers.cursor import Cursor, Ended, Markers, NotACall, Steps
 from palmette.runtime.parsers.emitter import Emitter, Writer, call_id
 from palmette.runtime.parsers.formats import harmony
-from palmette.runtime.parsers.protocol import Event, OutputParser, Tool
+from palmette.runtime.parsers.protocol import Event, OutputParser, Span, Tool
 from palmette.runtime.parsers.reasoning import ReasoningTags, reasoning_tags
 from palmette.runtime.parsers.registry import NONE, Formats, tool_format
 from palmette.runtime.parsers.tool_format import ToolFormat
@@ -33,6 +33,7 @@ class _Parser:
         self._cursor = Cursor()
         self._emitter = Emitter(new_id)
         self._writer = Writer(self._cursor, self._emitter, {tool.name: tool for tool in tools}, offered=offered)
+        self._opened = 0  # characters pushed for what the prompt began
         self._steps: Steps[None] | None = self._read()
         self._step()
 
@@ -47,6 +48,20 @@ class _Parser:
         assert self._steps is None, "the reader waits for text behind the end"
         self._emitter.finish()
         return self._emitter.take()
+
+    def open(self, text: str) -> list[Event]:
+        """Push the end of the prompt, which the output continues."""
+        self._opened = len(text)
+        return self.push(text)
+
+    @property
+    def reasoning(self) -> list[Span]:
+        spans = self._writer.places.reasoning(self._cursor.position)
+        return [Span(max(span.begin - self._opened, 0), max(span.end - self._opened, 0)) for span in spans]
+
+    @property
+    def call_ends(self) -> list[int]:
+        return [max(end - self._opened, 0) for end in self._writer.places.call_ends]
 
     def _step(self) -> None:
         if self._steps is None:
@@ -77,10 +92,10 @@ class _Parser:
         yield from cursor.skip(tags.begin)  # a model that repeats what the prompt ended with
         cursor.release()
         interrupts = self._format.interrupts if self._format is not None else ()
-        end = yield from cursor.until(Markers([tags.end, *interrupts]), self._emitter.reasoning)
+        end = yield from cursor.until(Markers([tags.end, *interrupts]), self._writer.reasoning)
         if end in interrupts:
             cursor.give_back(end)
-        self._emitter.end_reasoning()
+        self._writer.end_reasoning()
 
     def _read_answer(self, reasoning: ReasoningTags | None) -> Steps[None]:
         cursor, format, emitter = self._cursor, self._format, self._emitter
@@ -133,6 +148,6 @@ def output_parser(
     parser = _Parser(format, reasoning, tools, offered=offered, new_id=make_id)
     opening = harmony.opening(prompt) if is_harmony else reasoning.opening(prompt) if reasoning is not None else ""
     if opening:
-        said = parser.push(opening)
+        said = parser.open(opening)
         assert not said or is_harmony, said
     return parser

@@ -63,6 +63,13 @@ class CallEnded(msgspec.Struct, frozen=True, tag=True):
 Event = TextDelta | ReasoningDelta | CallBegun | ArgumentsDelta | CallEnded
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Part of a text, in characters: from `begin` up to `end`."""
+
+    begin: int
+    end: int
+
+
 class OutputParser(Protocol):
     """The state of one output. For every way of cutting a text into pieces the events say the same.
 
@@ -76,6 +83,16 @@ class OutputParser(Protocol):
 
     def finish(self) -> list[Event]:
         """The rest: the output has ended. Nothing may be pushed afterwards."""
+        ...
+
+    @property
+    def reasoning(self) -> list[Span]:
+        """Where in the pushed text reasoning was, with the tag that ended it."""
+        ...
+
+    @property
+    def call_ends(self) -> list[int]:
+        """Where in the pushed text each finished call ended, in characters."""
         ...
 
 

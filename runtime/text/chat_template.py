@@ -36,6 +36,22 @@ class Rendered(msgspec.Struct, frozen=True):
         return "".join(piece.text for piece in self.pieces)
 
 
+class Disguised(msgspec.Struct, frozen=True):
+    """A rendering in which what messages spell of special tokens is still hidden: the special tokens that stand in
+    `text` are the template's."""
+
+    text: str
+    disguise: Disguise
+
+    def pieces(self, begin: int = 0, end: int | None = None) -> tuple[Piece, ...]:
+        """Part of it, to be encoded (encode_rendered)."""
+        return self.disguise.pieces(self.text[begin:end])
+
+    def reveal(self, begin: int = 0, end: int | None = None) -> str:
+        """Part of it, as it reads."""
+        return self.disguise.reveal(self.text[begin:end])
+
+
 class ChatTemplate:
     """A compiled template. `special`: the written forms of all special tokens.
 
@@ -87,9 +103,35 @@ class ChatTemplate:
         `extra` are further variables of the template (enable_thinking, documents …). Raises InvalidRequest where
         the template refuses the messages or fails on them, with its line.
         """
+        disguised = self.render_disguised(messages, add_generation_prompt=add_generation_prompt, tools=tools, **extra)
+        return Rendered(disguised.pieces())
+
+    def render_disguised(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **extra: Any,
+    ) -> Disguised:
+        """`render`, for callers that cut the rendering further. `continue_final_message`: it ends where the content of
+        the last message ends."""
         given = {"messages": [dict(message) for message in messages], "tools": tools, **extra}
         disguise = Disguise(given, self.spellings)
-        return Rendered(disguise.pieces(self.text(disguise.values, add_generation_prompt=add_generation_prompt)))
+        if not continue_final_message:
+            return Disguised(self.text(disguise.values, add_generation_prompt=add_generation_prompt), disguise)
+        *earlier, last = disguise.values["messages"]
+        end = disguise.mark("")
+        marked = {**last, "content": f"{last.get('content') or ''}{end}"}
+        text = self.text({**disguise.values, "messages": [*earlier, marked]}, add_generation_prompt=False)
+        if text.count(end) != 1:
+            raise InvalidRequest(
+                f"The chat template shows the last message {text.count(end)} times, so it can't be continued.",
+                hint="Leave out continue_final_message.",
+                param="continue_final_message",
+            )
+        return Disguised(text.partition(end)[0], disguise)
 
     def text(self, variables: Mapping[str, Any], *, add_generation_prompt: bool) -> str:
         """The raw rendering of these variables. Called by render and by turns.py."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from palmette.runtime.text.json_object import JsonObject
+
 _FIRST, _LAST = 0xF0000, 0xFFFFD  # a private-use plane
 
 
@@ -95,7 +97,8 @@ class Disguise:
         if isinstance(value, str):
             return self._hide(value)
         if isinstance(value, Mapping):
-            return {self._hide_in(key): self._hide_in(inner) for key, inner in value.items()}
+            hidden = {self._hide_in(key): self._hide_in(inner) for key, inner in value.items()}
+            return JsonObject(hidden, self._hide(value.text)) if isinstance(value, JsonObject) else hidden
         if isinstance(value, Sequence) and not isinstance(value, bytes):
             return [self._hide_in(inner) for inner in value]
         return value
@@ -120,6 +123,8 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
+        if isinstance(value, JsonObject):
+            yield value.text
         for key, inner in value.items():
             yield from _strings(key)
             yield from _strings(inner)

@@ -52,7 +52,10 @@ class _Generation(jinja2.ext.Extension):
 @cache
 def template_environment() -> jinja2.Environment:
     environment = _Environment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_written,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
@@ -75,6 +78,11 @@ def _tojson(
 ) -> str:
     """Templates expect plain JSON, without the escapes for HTML that jinja2's own filter makes."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _written(value: Any) -> Any:
+    """What isn't there is written as nothing: an assistant's message that only called tools has no content."""
+    return "" if value is None else value
 
 
 def _raise_exception(message: str) -> None:

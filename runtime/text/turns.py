@@ -50,6 +50,10 @@ class TurnRenderer:
         """Of the tokenizer's own template. Raises ModelError where it has none."""
         return cls(ChatTemplate.of(tokenizer))
 
+    @property
+    def chat_template(self) -> ChatTemplate:
+        return self._template
+
     def chat(self, messages: Sequence[Message]) -> Rendered:
         """A whole chat up to where the assistant's turn begins."""
         return self._template.render(messages, add_generation_prompt=True, **self._extra)

@@ -1,0 +1,179 @@
+"""A running chat turn as an iterator of ChatChunks: one generation, and the parser that reads it.
+
+Streams and whole answers come from here alike. Made by chats.py; used by the chat surfaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from palmette.runtime.frontend.chat_turn import ChatChunk, ChatFinish, ChatFinishReason, ChatOutput
+from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.messages.branches import Chunk
+from palmette.runtime.messages.replies import Finish
+from palmette.runtime.messages.tokens import count, pack
+from palmette.runtime.parsers.protocol import (
+    CallBegun,
+    CallEnded,
+    Event,
+    OutputParser,
+    ParsedOutput,
+    ReasoningDelta,
+    Span,
+    TextDelta,
+    collect,
+)
+
+
+class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn that came to its end: what was read in it, and its kept tokens (packed)."""
+
+    output: ParsedOutput
+    tokens: bytes
+
+
+class ChatGeneration:
+    """An async iterator of ChatChunk. Raises the engine's error where the request failed.
+
+    Closing it, or cancelling the task that waits, aborts it; it must be read to its end or closed.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        parser: OutputParser,
+        *,
+        parallel: bool,
+        spelled: Mapping[int, bytes],
+        abort: Callable[[str], object],
+        on_finish: Callable[[FinishedTurn], object],
+    ) -> None:
+        """`parallel` False: the turn ends with its first call. `spelled`: the special tokens that are written out for
+        the parser; they never show in a text. `abort` asks the engine to end the request of that id."""
+        self._generation = generation
+        self._parser = parser
+        self._parallel = parallel
+        marks = sorted((mark.decode() for mark in spelled.values()), key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
+        self._abort = abort
+        self._on_finish = on_finish
+        self._events: list[Event] = []
+        self._tokens = 0  # handed out
+        self._begun = 0
+        self._ended = 0
+        self._cut: int | None = None  # tokens up to the end of the only call
+
+    @property
+    def id(self) -> str:
+        return self._generation.id
+
+    def __aiter__(self) -> ChatGeneration:
+        return self
+
+    async def __anext__(self) -> ChatChunk:
+        while True:
+            made = self._read(await anext(self._generation))
+            if made.events or made.logprobs or made.finish is not None:
+                return made
+
+    def close(self) -> None:
+        """Abort the request unless it has finished. Idempotent."""
+        self._generation.close()
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def _read(self, chunk: Chunk) -> ChatChunk:
+        if self._cut is not None:  # what comes until the engine has heard of it is nobody's
+            return ChatChunk() if chunk.finish is None else ChatChunk(finish=self._finish(chunk.finish))
+        events = self._parser.push(chunk.text)
+        if chunk.finish is not None:
+            events += self._parser.finish()
+        logprobs, new = chunk.logprobs, count(chunk.tokens)
+        if not self._parallel and (end := _first_end(events)) is not None:
+            events = events[: end + 1]
+            self._cut = self._generation.output.tokens_before(self._parser.call_ends[0])
+            new = max(min(new, self._cut - self._tokens), 0)
+            logprobs = logprobs[:new] if logprobs is not None else None
+            if chunk.finish is None:
+                self._abort(self.id)
+        self._tokens += new
+        events = self._without_marks(events)
+        self._events += events
+        self._begun += sum(isinstance(event, CallBegun) for event in events)
+        self._ended += sum(isinstance(event, CallEnded) for event in events)
+        finish = self._finish(chunk.finish) if chunk.finish is not None else None
+        return ChatChunk(events=tuple(events), logprobs=logprobs, finish=finish)
+
+    def _without_marks(self, events: list[Event]) -> list[Event]:
+        """Markers that turned out to open nothing were special tokens, which are no part of a text."""
+        if self._marks is None:
+            return events
+        kept: list[Event] = []
+        for event in events:
+            if isinstance(event, TextDelta | ReasoningDelta) and self._marks.search(event.text):
+                text = self._marks.sub("", event.text)
+                if text:
+                    kept.append(msgspec.structs.replace(event, text=text))
+            else:
+                kept.append(event)
+        return kept
+
+    def _finish(self, finish: Finish) -> ChatFinish:
+        usage = finish.usage
+        kept, _ = self._generation.output.handed_out()
+        if self._cut is not None:
+            usage = msgspec.structs.replace(usage, completion_tokens=self._cut)
+            kept = kept[: self._cut]
+        if finish.reason != "abort" or self._cut is not None:
+            self._on_finish(FinishedTurn(output=collect(self._events), tokens=pack(kept)))
+        return ChatFinish(
+            reason=self._reason(finish),
+            usage=usage,
+            reasoning_tokens=self._reasoning_tokens(self._parser.reasoning, usage.completion_tokens),
+            matched=finish.matched if self._cut is None else None,
+        )
+
+    def _reason(self, finish: Finish) -> ChatFinishReason:
+        if self._cut is not None:
+            return "tool_calls"
+        if finish.reason != "stop":
+            return finish.reason
+        if self._begun > self._ended:  # by a stop string of the caller's, or broken by the model
+            return "stop" if isinstance(finish.matched, str) else "length"
+        return "tool_calls" if self._begun else "stop"
+
+    def _reasoning_tokens(self, spans: Sequence[Span], most: int) -> int:
+        output = self._generation.output
+        tokens = sum(output.tokens_before(span.end) - output.tokens_before(span.begin) for span in spans)
+        return min(tokens, most)
+
+
+def _first_end(events: Sequence[Event]) -> int | None:
+    return next((index for index, event in enumerate(events) if isinstance(event, CallEnded)), None)
+
+
+async def collect_chats(generations: Sequence[ChatGeneration]) -> list[ChatOutput]:
+    """Every turn, in the order of `generations`. Where one fails, or the caller is cancelled, all are closed."""
+    try:
+        return [await _whole(generation) for generation in generations]
+    finally:
+        for generation in generations:
+            generation.close()
+
+
+async def _whole(generation: ChatGeneration) -> ChatOutput:
+    chunks = [chunk async for chunk in generation]
+    finish = chunks[-1].finish
+    assert finish is not None, "a generation ends with a finish, or raises"
+    parsed = collect(event for chunk in chunks for event in chunk.events)
+    return ChatOutput(
+        text=parsed.text,
+        reasoning=parsed.reasoning,
+        calls=parsed.calls,
+        logprobs=tuple(logprob for chunk in chunks for logprob in chunk.logprobs or ()),
+        finish=finish,
+    )
