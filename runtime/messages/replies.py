@@ -141,6 +141,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     commit_seconds: float = 0.0
     emit_seconds: float = 0.0  # known to the link, which sends the heartbeats
     receive_seconds: float = 0.0
+    grammar_seconds: float = 0.0  # that requests have waited for their grammars to be compiled
+    decode_rows: int = 0  # rows of steps that computed one output token's successor
+    prefill_rows: int = 0  # all others
+    prefill_tokens: int = 0  # that those computed
+    batch_sizes: tuple[int, ...] = ()  # steps of 1 row, of 2, of 3 or 4, of 5 to 8 … (doubling)
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):

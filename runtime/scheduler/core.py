@@ -11,55 +11,47 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.dump import to_message
-from palmette.radix_cache.hints import Hint as Future
 from palmette.radix_cache.oracle import ReuseOracle
 from palmette.runtime.config import EngineConfig
-from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, NeverFits, PalmetteError
+from palmette.runtime.errors import InternalError, PalmetteError
 from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.replies import (
     Counters,
     EngineReady,
-    Failed,
-    Finish,
-    FinishReason,
     Flushed,
-    Generated,
     Reply,
-    Scored,
     TokenLogprob,
     TreeDump,
-    Usage,
 )
 from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.plan import StepResult, Worker
 from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.admission import Admission
 from palmette.runtime.scheduler.aging import Aging
-from palmette.runtime.scheduler.audit import inspect, quarantine
+from palmette.runtime.scheduler.audit import inspect
 from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
 from palmette.runtime.scheduler.grammars import Grammars
+from palmette.runtime.scheduler.health import Health
+from palmette.runtime.scheduler.hints import honour
 from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.known_scores import recall
-from palmette.runtime.scheduler.output import Ending, append, fault, unsent
+from palmette.runtime.scheduler.open_requests import OpenRequests
+from palmette.runtime.scheduler.output import append, unsent
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
-from palmette.runtime.scheduler.stops import Stop
 from palmette.runtime.scheduler.tally import Tally
 from palmette.runtime.scheduler.targets import Targets
 from palmette.runtime.vocabulary import Vocabulary
-
-AUDIT_ROUNDS = 4
-AUDIT_SECONDS = 30.0  # at least, between the audits of an engine that nothing is wrong with
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +100,6 @@ class EngineCore:
             lambda sequence: cache.continues_leaf(sequence.key(sequence.matchable), sequence.namespace),
         )
         self._grammars = Grammars(compiler)
-        self._open: dict[str, list[Sequence]] = {}  # by request id; those of a score that are done are gone
-        self._replies: list[Reply] = []
         self._tally = Tally()
         self._growth = Growth(config.page_size)
         self._planner = Planner(
@@ -121,10 +111,10 @@ class EngineCore:
             preempts=config.policy == "priority",
             clock=clock,
         )
+        self._requests = OpenRequests(self._running, self._queue, self._grammars, self._growth, self._tally, clock)
+        self._health = Health(cache, self._running, self._requests, self._intake, clock, self._settle)
         self._steps = 0
         self._broken_step: int | None = None  # the last that broke
-        self._audited_step = 0
-        self._next_audit = 0.0
 
     # --- receive ---
 
@@ -134,10 +124,10 @@ class EngineCore:
             try:
                 self._receive(request)
             except PalmetteError as error:
-                self._fail(_id(request), error)
+                self._requests.fail(_id(request), error)
             except Exception as fault:
                 log.exception("a %s could not be taken", type(request).__name__)
-                self._fail(_id(request), InternalError(f"The request could not be taken: {_told(fault)}."))
+                self._requests.fail(_id(request), InternalError(f"The request could not be taken: {_told(fault)}."))
                 self.audit()
 
     def _receive(self, request: Request) -> None:
@@ -147,45 +137,20 @@ class EngineCore:
             case Score():
                 self._enqueue(request.id, self._intake.score(request))
             case Abort():
-                self._abort(request.id)
+                self._requests.abort(request.id)
             case Hint():
-                self._hint(request)
+                honour(request, self._cache, self._clock())
             case FlushCache():
-                self._replies.append(Flushed(request.id, self._cache.clear()))
+                self._requests.replies.append(Flushed(request.id, self._cache.clear()))
                 self._queue.rebuild([*self._queue])
             case DumpTree():
-                self._replies.append(TreeDump(request.id, self._page_size, to_message(self._cache)))
+                self._requests.replies.append(TreeDump(request.id, self._page_size, to_message(self._cache)))
             case Shutdown():
                 if not request.drain:
-                    for request_id in list(self._open):
-                        self._abort(request_id)
-
-    def _hint(self, hint: Hint) -> None:
-        """What is known of a cached path's future goes to the cache; nothing is answered."""
-        now, cache = self._clock(), self._cache
-        if hint.next_use_seconds is not None or hint.last_use or hint.tool_wait_seconds is not None:
-            next_use, wait = hint.next_use_seconds, hint.tool_wait_seconds
-            future = Future(
-                next_use=None if next_use is None else now + next_use,
-                last_use=hint.last_use,
-                waits_until=None if wait is None else now + wait,
-            )
-            cache.hint(hint.tokens, hint.namespace, future, priority=hint.priority)
-        elif hint.priority is not None:
-            cache.hint(hint.tokens, hint.namespace, priority=hint.priority)
-        if hint.pin_seconds is not None:
-            if hint.pin_seconds > 0:
-                cache.pin(hint.tokens, hint.namespace, hint.pin_seconds)
-            else:
-                cache.unpin(hint.tokens, hint.namespace)
+                    self._requests.abort_all()
 
     def _enqueue(self, request_id: str, sequences: list[Sequence]) -> None:
-        if request_id in self._open:
-            raise InvalidRequest(
-                f"A request with id {request_id!r} was open already; both have ended.",
-                hint="Give each request an id of its own.", param="id",
-            )  # fmt: skip
-        self._open[request_id] = sequences
+        self._requests.add(request_id, sequences)
         for sequence in sequences:
             if self._grammars.begin(sequence):
                 self._line_up(sequence)
@@ -196,7 +161,7 @@ class EngineCore:
         if generation is not None and generation.constrained is not None and sequence.scoring is None:
             ending = append(sequence, generation.constrained.forced(generation.max_tokens))
             if ending is not None:
-                self._end(sequence, ending)
+                self._requests.end(sequence, ending)
                 return
         if self._is_known(sequence):
             return
@@ -215,26 +180,26 @@ class EngineCore:
         sequence.admitted = self._clock()
         sequence.cached_tokens = sequence.reusable_tokens = sequence.prompt_length
         if sequence.group is not None:
-            self._finish_score(sequence)
+            self._requests.finish_score(sequence)
         else:
-            self._finish(sequence, "length")
+            self._requests.finish(sequence, "length")
         return True
 
     def _take_compiled(self, batch: StepBatch) -> None:
         """Requests whose grammar is there now line up; those whose grammar is none fail."""
         if not self._grammars:
             return
-        idle = not (self._running or self._queue or self._replies)
+        idle = not (self._running or self._queue or self._requests.replies)
         for sequence, problem in self._grammars.compiled(idle=idle):
             batch.subject = sequence
             if problem is None:
                 self._line_up(sequence)
             else:
-                self._fail(sequence.request_id, problem)
+                self._requests.fail(sequence.request_id, problem)
 
     @property
     def has_work(self) -> bool:
-        return bool(self._running or self._queue or self._replies or self._grammars)
+        return bool(self._running or self._queue or self._requests.replies or self._grammars)
 
     # --- step ---
 
@@ -257,7 +222,7 @@ class EngineCore:
         if self._config.check_invariants:
             findings = inspect(self._cache, self._running)
             assert not findings, findings
-        replies, self._replies = self._replies, []
+        replies, self._requests.replies = self._requests.replies, []
         return replies
 
     # --- execute ---
@@ -289,17 +254,12 @@ class EngineCore:
         if not concerned and self._broken_step == self._steps:  # twice over nobody: whoever is next must be the reason
             concerned = [*self._queue, *self._running][:1]
         self._broken_step = self._steps
-        answered = {reply.id for reply in self._replies if _is_last(reply)}
-        for request_id in dict.fromkeys(sequence.request_id for sequence in concerned):
-            if request_id in answered:
-                self._open.pop(request_id, None)  # the fault came behind the answer
-            else:
-                self._fail(request_id, error)
+        self._requests.fail_all_of(concerned, error)
         self.audit()
 
     def _mend(self) -> list[Sequence]:
         """Makes running set and queue whole again from the open sequences; returns those that were between both."""
-        opened = [sequence for sequences in self._open.values() for sequence in sequences]
+        opened = list(self._requests)
         between = self._running.mend(opened)
         self._oracle.clear()  # it may be half changed, and is a figure only
         placed = (self._running, self._grammars)
@@ -317,7 +277,7 @@ class EngineCore:
                 if problem is None and row.samples:
                     problem = result.sample_errors.get(sample)
                 if problem is not None:
-                    self._fail(row.sequence.request_id, InternalError(problem))
+                    self._requests.fail(row.sequence.request_id, InternalError(problem))
                 elif row.samples:
                     self._take_token(row, tokens[sample], result, sample)
                 else:
@@ -325,6 +285,7 @@ class EngineCore:
             sample += row.samples
             scored += len(row.scored)
         self._tally.steps = self._steps
+        self._tally.note_batch(len(batch.rows), sum([row.decodes for row in batch.rows]), batch.tokens)
 
     def _commit_row(self, row: Row, result: StepResult, scored: int) -> str | None:
         """Its KV is real from here on. Why that is of no use, where it isn't. `scored`: where its scores begin."""
@@ -356,9 +317,9 @@ class EngineCore:
         if sequence.computed < sequence.length:
             self._running.insert(sequence)
         elif sequence.group is not None:
-            self._finish_score(sequence)
+            self._requests.finish_score(sequence)
         else:
-            self._finish(sequence, "length")
+            self._requests.finish(sequence, "length")
 
     def _take_token(self, row: Row, token: int, result: StepResult, index: int) -> None:
         """A sampled token and those that a grammar forces behind it, or what closes the output in its place."""
@@ -372,7 +333,7 @@ class EngineCore:
             taken = generation.constrained.take(token, sequence.outputs_left)
             if taken is None:
                 problem = f"Token {token} was drawn, which the grammar does not allow."
-                self._fail(sequence.request_id, InternalError(problem))
+                self._requests.fail(sequence.request_id, InternalError(problem))
                 return
             tokens = taken
         drawn = None
@@ -380,152 +341,24 @@ class EngineCore:
             drawn = TokenLogprob(token, float(result.logprobs[index]), result.top.at(index))
         ending = append(sequence, tokens, drawn)
         if ending is not None:
-            self._end(sequence, ending)
+            self._requests.end(sequence, ending)
             return
-        self._replies.append(unsent(sequence))
+        self._requests.replies.append(unsent(sequence))
         if not row.decodes:
             self._running.insert(sequence)
-
-    # --- endings ---
-
-    def _end(self, sequence: Sequence, ending: Ending) -> None:
-        """An output that is over, unless what came out is not what was wanted."""
-        problem = fault(sequence) if ending.reason == "stop" else None
-        if problem is not None:
-            self._fail(sequence.request_id, problem)
-        else:
-            self._finish(sequence, ending.reason, ending.stop)
-
-    def _finish(self, sequence: Sequence, reason: FinishReason, stop: Stop | None = None) -> None:
-        generation = sequence.generation
-        assert generation is not None
-        self._leave(sequence)
-        del self._open[sequence.request_id]
-        usage = self._usage(sequence)
-        self._growth.ended(generation.outputs)
-        if reason == "abort":
-            self._tally.aborted += 1
-        else:
-            self._tally.finish(sequence.targets, usage)
-        finish = Finish(
-            reason=reason,
-            usage=usage,
-            kept_tokens=stop.kept_tokens if stop else generation.outputs,
-            kept_bytes=stop.kept_bytes if stop else b"",
-            matched=stop.matched if stop else None,
-            prompt_logprobs=tuple(sequence.scoring.results) if sequence.scoring else None,
-        )
-        self._replies.append(unsent(sequence, finish))
-
-    def _finish_score(self, sequence: Sequence) -> None:
-        group, scoring = sequence.group, sequence.scoring
-        assert group is not None
-        assert scoring is not None
-        sequence.first_token = self._clock()
-        self._leave(sequence)
-        self._open[group.id] = [other for other in self._open[group.id] if other is not sequence]
-        values = tuple(result.logprob for result in scoring.results if result.logprob is not None)
-        group.results[sequence.group_index] = values
-        group.usages.append(self._usage(sequence))
-        if group.done:
-            self._tally.finish(sequence.targets, group.usage)
-            del self._open[group.id]
-            results = tuple(result for result in group.results if result is not None)
-            self._replies.append(Scored(id=group.id, logprobs=results, usage=group.usage))
-
-    def _abort(self, request_id: str) -> None:
-        """Ends the request's sequences. An id that is not open was answered already: nothing to do."""
-        sequences = self._open.get(request_id)
-        if sequences is None:
-            return
-        if sequences[0].group is not None:
-            self._fail(request_id, Aborted(f"Request {request_id!r} was aborted."))
-            return
-        if sequences[0] in self._queue:
-            self._queue.remove(sequences[0])
-        self._grammars.forget(sequences[0])
-        self._finish(sequences[0], "abort")
-
-    def _fail(self, request_id: str, error: PalmetteError) -> None:
-        """Answers the request with `error`; what it computed since its last chunk is not kept. Never raises."""
-        for sequence in self._open.pop(request_id, ()):
-            self._usage(sequence)
-            if sequence in self._queue:
-                self._queue.remove(sequence)
-            self._grammars.forget(sequence)
-            if sequence not in self._running:
-                continue
-            try:
-                self._running.leave(sequence, keep_committed=False)
-            except Exception:
-                log.exception("what request %r held could not be given back", request_id)
-                self._running.forget(sequence)
-        if isinstance(error, Aborted):
-            self._tally.aborted += 1
-        else:
-            self._tally.failed += 1
-        self._replies.append(Failed(request_id, error.info()))
-
-    def _leave(self, sequence: Sequence) -> None:
-        """Out of the running set, where it is there; committed KV goes to the tree."""
-        if sequence in self._running:
-            self._running.leave(sequence, keep_committed=True)
 
     # --- health ---
 
     def upkeep(self) -> None:
         """The links call it now and then while nothing runs: an audit, where steps were made since the last one."""
-        now = self._clock()
-        if self._steps != self._audited_step and now >= self._next_audit:
-            self._audited_step, self._next_audit = self._steps, now + AUDIT_SECONDS
-            self.audit()
+        self._health.upkeep(self._steps)
 
     def audit(self) -> None:
-        """Checks the tree from scratch: after a fault, and while nothing runs.
+        """Checks the tree from scratch; what is damaged is taken out of use (health.py)."""
+        self._health.audit()
 
-        What is wrong is taken out of use: its pages are quarantined, its subtrees dropped, and the requests that
-        hold them failed. The engine goes on.
-        """
-        beyond = False
-        for _ in range(AUDIT_ROUNDS):  # what is taken out may show what else is damaged
-            try:
-                findings = inspect(self._cache, self._running)
-                damaged = quarantine(findings, self._cache, self._running) if findings else []
-            except Exception:
-                log.exception("the radix cache can't be audited")
-                beyond = True
-                break
-            for sequence in damaged:
-                self._fail(sequence.request_id, _damaged())
-            if not findings:
-                break
-        else:
-            beyond = bool(inspect(self._cache, self._running))
-        if beyond:
-            self._start_over()
-        self._refuse_what_fits_no_more()
-
-    def _start_over(self) -> None:
-        """The tree can't be mended: it is emptied, and what runs fails."""
-        log.error("the radix cache is emptied")
-        running = list(self._running)
-        self._running.forget_all()
-        self._cache.reset()
-        for sequence in running:
-            self._fail(sequence.request_id, _damaged())
-
-    def _refuse_what_fits_no_more(self) -> None:
-        """Quarantine has made the pool smaller: what could need all of it would wait, or be retracted, forever."""
-        room = (self._cache.pages - self._cache.quarantined_pages) * self._page_size
-        self._intake.pool_tokens = room
-        for request_id, sequences in list(self._open.items()):
-            longest = max(sequence.longest for sequence in sequences)
-            if longest > room:
-                self._fail(request_id, NeverFits(
-                    f"The request may need {longest} tokens; the KV pool has {room} left, since damaged pages were "
-                    "taken out of use.",
-                    hint="Restart the engine, or send less.",
-                ))  # fmt: skip
+    def _settle(self) -> None:
+        """Returns once no step in flight uses a page any more."""
 
     # --- figures ---
 
@@ -540,13 +373,6 @@ class EngineCore:
         """At least, alone in a step; 0 where nothing is known."""
         return 0.0 if self._step_time is None else self._step_time.seconds(StepLoad.uniform(1, tokens, 0))
 
-    def _usage(self, sequence: Sequence) -> Usage:
-        """Of a sequence that ends now, counted where it ran."""
-        usage = sequence.usage(self._clock())
-        if sequence.admitted is not None:
-            self._tally.add(usage)
-        return usage
-
     def counters(self) -> Counters:
         """Totals and gauges at this moment."""
         cache = self._cache
@@ -560,19 +386,13 @@ class EngineCore:
             pages_cached=cache.cached_pages,
             evicted_pages=cache.evicted_pages,
             quarantined_pages=cache.quarantined_pages,
+            tree_resets=self._health.emptied,
+            grammar_seconds=self._grammars.seconds,
         )
-
-
-def _damaged() -> InternalError:
-    return InternalError("The cached pages of this request were damaged.", hint="Send it again.")
 
 
 def _told(fault: Exception) -> str:
     return f"{type(fault).__name__}: {fault}"
-
-
-def _is_last(reply: Reply) -> TypeGuard[Generated | Scored | Failed]:
-    return isinstance(reply, Scored | Failed) or (isinstance(reply, Generated) and reply.finish is not None)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

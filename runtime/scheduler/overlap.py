@@ -143,7 +143,6 @@ class OverlappingCore(EngineCore):
             self._flights.remove(flight)
         self._running.finished(batch)
 
-    def _start_over(self) -> None:
+    def _settle(self) -> None:
         for flight in self._flights:
             flight.wait()
-        super()._start_over()

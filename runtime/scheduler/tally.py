@@ -28,6 +28,10 @@ class Tally:
         self.reusable_tokens = 0
         self.computed_tokens = 0
         self.completion_tokens = 0
+        self.decode_rows = 0
+        self.prefill_rows = 0
+        self.prefill_tokens = 0
+        self._batch_sizes: list[int] = []
         self._seconds: dict[Part, float] = dict.fromkeys(("receive", "plan", "execute", "commit"), 0.0)
 
     @contextmanager
@@ -37,6 +41,16 @@ class Tally:
             yield
         finally:
             self._seconds[part] += time.perf_counter() - start
+
+    def note_batch(self, rows: int, decodes: int, tokens: int) -> None:
+        """A step of so many rows, of which so many decode, over so many tokens."""
+        self.decode_rows += decodes
+        self.prefill_rows += rows - decodes
+        self.prefill_tokens += tokens - decodes
+        size = (rows - 1).bit_length()
+        while len(self._batch_sizes) <= size:
+            self._batch_sizes.append(0)
+        self._batch_sizes[size] += 1
 
     def finish(self, targets: Targets, usage: Usage) -> None:
         """A request that was answered in full."""
@@ -65,6 +79,8 @@ class Tally:
         preemptions: int,
         evicted_pages: int,
         quarantined_pages: int,
+        tree_resets: int,
+        grammar_seconds: float = 0.0,
     ) -> Counters:
         return Counters(
             steps=self.steps,
@@ -75,6 +91,7 @@ class Tally:
             pages_cached=pages_cached,
             evicted_pages=evicted_pages,
             quarantined_pages=quarantined_pages,
+            tree_resets=tree_resets,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             reusable_tokens=self.reusable_tokens,
@@ -91,4 +108,9 @@ class Tally:
             plan_seconds=self._seconds["plan"],
             execute_seconds=self._seconds["execute"],
             commit_seconds=self._seconds["commit"],
+            grammar_seconds=grammar_seconds,
+            decode_rows=self.decode_rows,
+            prefill_rows=self.prefill_rows,
+            prefill_tokens=self.prefill_tokens,
+            batch_sizes=tuple(self._batch_sizes),
         )

@@ -13,7 +13,7 @@ from palmette.radix_cache.cache import Lease
 from palmette.runtime.messages.replies import Failed
 from palmette.runtime.messages.requests import Abort, FlushCache, Generate, Score
 from palmette.runtime.messages.tokens import pack
-from palmette.runtime.scheduler.core import AUDIT_SECONDS
+from palmette.runtime.scheduler.health import SECONDS
 
 STEM = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 MAX_RUNNING = 2
@@ -152,7 +152,7 @@ def test_upkeep_audits_after_steps_only_and_not_too_often() -> None:
     harness.cache.allocate(1)
     harness.run_steps(generate("b", [1, 2], max_tokens=2))
     assert quarantined() == 1, "the last audit was just now"
-    now[0] += AUDIT_SECONDS
+    now[0] += SECONDS
     assert quarantined() == 2
 
 
