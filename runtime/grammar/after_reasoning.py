@@ -151,6 +151,10 @@ class AfterReasoningMatcher:
     def ended(self) -> bool:
         return not self.thinking and self._inner.ended
 
+    @property
+    def broken(self) -> GrammarError | None:
+        return self._inner.broken
+
 
 class AfterReasoning:
     """A Grammar. See the protocol."""

@@ -102,3 +102,7 @@ class AutomatonMatcher:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def broken(self) -> None:
+        return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import Lock
+from time import thread_time
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
@@ -24,11 +25,20 @@ from palmette.runtime.grammar.protocol import (
     Mask,
     TokenSpace,
     check_count,
+    mask_words,
 )
+from palmette.runtime.machine import usable_threads
 
 MAX_GRAMMAR = 2_000_000  # symbols
+SLOW = 0.05  # seconds of accepting one token that others notice
+PATIENCE = 1.0  # seconds of such tokens after which an output is given up
 BYTE_EOS = 256
 SPECIAL = b"\xff"  # before the number of a special token, where llguidance tells it as bytes
+FILLING_THREADS = 8  # at most, that fill the masks of a batch
+_TEXT = r'[^"\\\x00-\x1F\x7F]'
+SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_TEXT}{{1,{most}}}" for most in (6, 10, 15, 22, 30)), f"{_TEXT}+"]
+"""Sorts of tokens that llguidance looks at as one where a lexeme takes all of them: texts in strings, by their length,
+so that what is left of a `maxLength` decides about few tokens one by one."""
 
 
 class _Tokens:
@@ -64,7 +74,7 @@ class _Bytes:
 
 
 def _tokenizer(tokens: Any, eos_ids: Sequence[int]) -> LLTokenizer:
-    return LLTokenizer(TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=list(eos_ids))
+    return LLTokenizer(TokenizerWrapper(tokens), n_vocab=len(tokens.tokens), eos_token=list(eos_ids), slices=SLICES)
 
 
 @lru_cache(maxsize=1)
@@ -85,6 +95,12 @@ class LlgTokenizers:
             if found is None:
                 found = self._made[space] = _tokenizer(_Tokens(space), space.vocabulary.eos_ids)
             return found
+
+
+@lru_cache(maxsize=1)
+def filling() -> LLExecutor:
+    """The threads that fill the masks of a batch."""
+    return LLExecutor(min(usable_threads(), FILLING_THREADS))
 
 
 _TOKENIZERS = LlgTokenizers()
@@ -134,31 +150,57 @@ class LlgMatcher:
         self._inner = inner
         self._space = space
         self._eos_ids = tuple(space.vocabulary.eos_ids)
+        self._words = mask_words(space.vocabulary.size)
         self._accepted = 0  # tokens, without EOS
         self._way: list[int] | None = None  # the last closing that was found
         self._ended = False
+        self._slow = 0.0  # seconds of slow tokens
 
     def fill_mask(self, into: Mask) -> None:
         if self._ended:
             into.fill(0)
             return
-        if self._inner.is_stopped():
-            self._check()
-            into.fill(0)
+        if self.goes_on:
+            self._inner.unsafe_compute_mask_ptr(into.ctypes.data, 4 * self._words)
+            into[self._words :] = 0
+            if not self._inner.is_error():
+                return
+        into.fill(0)
+        if not self._broke:
             for token in self._eos_ids:
                 into[token >> 5] |= np.uint32(1 << (token & 31))
-            return
-        self._inner.unsafe_compute_mask_ptr(into.ctypes.data, into.nbytes)
-        self._check()
 
     @classmethod
     def fill_many(cls, matchers: Sequence[LlgMatcher], into: npt.NDArray[np.uint32], rows: Sequence[int]) -> None:
+        """In one call, by several threads, where `into` is contiguous and its rows are masks of this vocabulary."""
+        together: list[tuple[LLMatcher, int]] = []
+        if into.flags.c_contiguous and into.shape[1] == matchers[0]._words:
+            together = [(each._inner, row) for each, row in zip(matchers, rows, strict=True) if each.goes_on]
+        if together:
+            filling().unsafe_compute_mask_ptr(together, into.ctypes.data, into.strides[0], len(into))
+        filled = {row for _, row in together}
         for matcher, row in zip(matchers, rows, strict=True):
-            matcher.fill_mask(into[row])
+            if row not in filled or matcher.broken:
+                matcher.fill_mask(into[row])
 
-    def _check(self) -> None:
-        if self._inner.is_error():
-            raise GrammarError(_first_lines(self._inner.get_error()), hint="The grammar is too ambiguous or too large.")
+    @property
+    def goes_on(self) -> bool:
+        """More than the end may come."""
+        return not (self._ended or self._slow > PATIENCE or self._inner.is_stopped())
+
+    @property
+    def broken(self) -> GrammarError | None:
+        """Why it can't go on: the text so far has more readings than may be followed. Then nothing is allowed."""
+        if not self._broke:
+            return None
+        why = (
+            _first_lines(self._inner.get_error()) if self._inner.is_error() else "The grammar takes too long to follow."
+        )
+        return GrammarError(why, hint="It is too ambiguous or too large: texts have too many readings.")
+
+    @property
+    def _broke(self) -> bool:
+        return self._slow > PATIENCE or self._inner.is_error()
 
     def accept(self, token: int) -> bool:
         if self._ended:
@@ -166,24 +208,30 @@ class LlgMatcher:
         if token in self._eos_ids:
             self._ended = self.may_end
             return self._ended
-        if self._inner.is_stopped() or self._inner.try_consume_tokens([token]) != 1:
+        started = thread_time()
+        if self._slow > PATIENCE or self._inner.is_stopped() or self._inner.try_consume_tokens([token]) != 1:
             return False
         self._accepted += 1
+        taken = thread_time() - started
+        if taken > SLOW:
+            self._slow += taken
         if self._way:
             self._way = self._way[1:] if self._way[0] == token else self._way
         return True
 
     def forced_bytes(self) -> bytes:
-        if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
+        if not self.goes_on or self._inner.is_accepting():
             return b""
         return bytes(self._inner.compute_ff_bytes()).partition(SPECIAL)[0]
 
     def forced(self) -> list[int]:
-        if self._ended or self._inner.is_stopped() or self._inner.is_accepting():
+        if not self.goes_on or self._inner.is_accepting():
             return []
         return list(self._inner.compute_ff_tokens())
 
     def closing(self) -> Sequence[int] | None:
+        if self._broke:
+            return None
         if self._ended or self._inner.is_accepting():
             return ()
         if self._way is None or not closes(self._inner, self._way):  # one that was found before often goes on to close
@@ -198,17 +246,16 @@ class LlgMatcher:
         if count:
             self._way = None
             self._inner.rollback(count)
-            self._check()
             self._accepted -= count
 
     def copy(self) -> LlgMatcher:
         made = LlgMatcher(self._inner.deep_copy(), self._space)
-        made._accepted, made._ended, made._way = self._accepted, self._ended, self._way
+        made._accepted, made._ended, made._way, made._slow = self._accepted, self._ended, self._way, self._slow
         return made
 
     @property
     def may_end(self) -> bool:
-        return not self._ended and self._inner.is_accepting()
+        return not self._ended and self._inner.is_accepting() and not self._broke
 
     @property
     def complete(self) -> bool:

@@ -116,6 +116,11 @@ class Matcher(Protocol):
         """EOS was accepted."""
         ...
 
+    @property
+    def broken(self) -> GrammarError | None:
+        """Why it can't go on, though its grammar does: then no token is allowed. Matchers don't raise for it."""
+        ...
+
 
 class Grammar(Protocol):
     """A compiled grammar. Shared between requests and threads; its caches are bounded."""

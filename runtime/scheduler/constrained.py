@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.jump import sole_token
 from palmette.runtime.grammar.protocol import Grammar, Judges, mask_words
 from palmette.runtime.messages.grammar import Constraint
@@ -40,6 +41,11 @@ class Constrained:
         return self._was_closed or self.matcher.ended or self.matcher.complete
 
     @property
+    def broken(self) -> GrammarError | None:
+        """Why its matcher can't go on. It allows no token any more."""
+        return self.matcher.broken
+
+    @property
     def closed(self) -> bool:
         """It was to be complete, and is: no more tokens are needed."""
         return self._complete and (self.matcher.ended or self.matcher.may_end)
@@ -65,16 +71,14 @@ class Constrained:
             return [token, *self.forced(room - 1)]
         self.matcher.rollback(1)
         self._was_closed = True
-        self._follow(self._way)
-        return list(self._way)
+        return self._follow(self._way)
 
     def forced(self, room: int) -> list[int]:
         """At most `room` tokens that follow whatever the model would say; they are accepted."""
         taken: list[int] = []
         if self._jump == "bytes":
             while run := self.matcher.forced()[: room - len(taken)]:  # long runs come in parts
-                self._follow(run)
-                taken += run
+                taken += self._follow(run)
         elif self._jump == "token":
             mask = np.empty(self.words, dtype=np.uint32)
             while len(taken) < room and not self.over:
@@ -82,8 +86,7 @@ class Constrained:
                 sole = sole_token(mask)
                 if sole is None:
                     break
-                self._follow([sole])
-                taken.append(sole)
+                taken += self._follow([sole])
         closable = self._complete and self._way is not None and len(self._way) <= room
         if closable and taken and not self._closes_within(room - len(taken)):
             self.matcher.rollback(len(taken))  # the way to an end spells this text in fewer tokens
@@ -101,7 +104,10 @@ class Constrained:
         self._way = way
         return True
 
-    def _follow(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            followed = self.matcher.accept(token)
-            assert followed, f"forced token {token} is allowed"
+    def _follow(self, tokens: Sequence[int]) -> list[int]:
+        """Accepts `tokens`, which are allowed; fewer where the matcher breaks, which then allows nothing more."""
+        for count, token in enumerate(tokens):
+            if not self.matcher.accept(token):
+                assert self.broken is not None, f"forced token {token} is allowed"
+                return list(tokens[:count])
+        return list(tokens)

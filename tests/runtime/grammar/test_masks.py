@@ -7,6 +7,7 @@ import pytest
 from grammar_patterns import WORDS, regular, texts
 from hypothesis import given, settings
 
+from palmette.runtime.grammar import llg
 from palmette.runtime.grammar.automaton import automaton
 from palmette.runtime.grammar.compile import Compiler, GrammarSource
 from palmette.runtime.grammar.masks import Masks, StateMasks, fill_masks
@@ -90,3 +91,48 @@ def test_a_large_vocabulary_of_any_bytes() -> None:
     expected = {t for t, piece in enumerate(pieces) if piece and built.walk(built.start, piece)}
     assert tokens_of(Masks(vocabulary).of(built).at(built.start)) == expected
     assert len(expected) > 100
+
+
+def test_masks_of_many_schemas_are_those_of_each_alone() -> None:
+    """Also of those that have ended, may only end, or can't go on, and into rows longer than the vocabulary."""
+    compiler, chance = Compiler(WORDS), random.Random(4)
+    kinds = [("json_schema", '{"type": "string", "maxLength": 9}'), ("json_schema", '{"const": 1}'),
+             ("ebnf", 'root ::= "a" root | "b"')]  # fmt: skip
+    words = mask_words(WORDS.vocabulary.size)
+    matchers = [compiler.compile(GrammarSource(kind=kind, text=text)).matcher() for kind, text in kinds * 4]
+    for step in range(6):
+        together = np.full((len(matchers), words + step % 3), 0xFFFFFFFF, np.uint32)
+        fill_masks(matchers, together)
+        for row, matcher in zip(together, matchers, strict=True):
+            alone = np.full(words + step % 3, 0xFFFFFFFF, np.uint32)
+            matcher.fill_mask(alone)
+            assert (row == alone).all()
+            assert not row[words:].any()
+            tokens = np.flatnonzero(np.unpackbits(alone.view(np.uint8), bitorder="little")).tolist()
+            assert tokens or matcher.ended
+            if tokens:
+                assert matcher.accept(chance.choice(tokens))
+    assert any(matcher.ended for matcher in matchers)
+
+
+def test_a_matcher_that_breaks_allows_nothing_and_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text with ever more readings: the request's fault, not its batch's."""
+    monkeypatch.setattr(llg, "SLOW", 0.001)
+    monkeypatch.setattr(llg, "PATIENCE", 0.02)
+    compiler = Compiler(WORDS)
+    hopeless = compiler.compile(
+        GrammarSource(kind="ebnf", text='root ::= root root | root root root | "a" | ""')
+    ).matcher()
+    other = compiler.compile(GrammarSource(kind="ebnf", text='root ::= "a" root | "b"')).matcher()
+    letter = WORDS.vocabulary.pieces.index(b"a")
+    for _ in range(2000):
+        if not hopeless.accept(letter):
+            break
+    assert hopeless.broken is not None
+    assert "many readings" in (hopeless.broken.hint or "")
+    together = np.full((2, mask_words(WORDS.vocabulary.size)), 0xFFFFFFFF, np.uint32)
+    fill_masks([hopeless, other], together)
+    assert not together[0].any()
+    assert together[1].any()
+    assert other.broken is None
+    assert (hopeless.may_end, hopeless.complete, hopeless.forced(), hopeless.closing()) == (False, False, [], None)
