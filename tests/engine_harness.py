@@ -13,8 +13,8 @@ from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.invariants import check_invariants
 from palmette.runtime.config import EngineConfig, Policy
 from palmette.runtime.grammar.compile import Compiler
-from palmette.runtime.messages.replies import EngineReady, Failed, Generated, Reply, Scored
-from palmette.runtime.messages.requests import Abort, Generate, Request, Score
+from palmette.runtime.messages.replies import Embedded, EngineReady, Failed, Generated, Reply, Scored
+from palmette.runtime.messages.requests import Abort, Embed, Generate, PoolingKind, Request, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack, unpack
 from palmette.runtime.plan import Worker
@@ -88,6 +88,8 @@ class Harness:
         last = replies[-1]
         if isinstance(last, Scored):
             return last.logprobs
+        if isinstance(last, Embedded):
+            return last.vectors
         if isinstance(last, Failed):
             return last.error.kind
         assert isinstance(last, Generated)
@@ -127,6 +129,11 @@ def workloads(draw: st.DrawFn, size: int, stops: Sequence[tuple[str, ...]], page
             tails = draw(st.lists(st.lists(st.integers(1, size - 1), min_size=1, max_size=4), min_size=1, max_size=3))
             requests.append(Score(id=f"r{index}", prefix=pack(prompt), continuations=tuple(map(pack, tails))))
             continue
+        if draw(st.integers(0, 5)) == 0:
+            inputs = [prompt, *draw(st.lists(st.lists(st.integers(1, size - 1), min_size=1, max_size=12), max_size=2))]
+            pooling = draw(st.sampled_from(get_args(PoolingKind)))
+            requests.append(Embed(id=f"r{index}", inputs=tuple(map(pack, inputs)), pooling=pooling))
+            continue
         max_tokens = draw(st.integers(0, 14))
         requests.append(
             generate(
@@ -165,7 +172,7 @@ def run_workload(harness: Harness, workload: Workload, aborts: Sequence[bool]) -
     _, requests, waits = workload
     aborted = set()
     for request, wait, abort in zip(requests, waits, aborts, strict=True):
-        assert isinstance(request, Generate | Score)
+        assert isinstance(request, Generate | Score | Embed)
         harness.core.submit(request)
         for _ in range(wait):
             harness.step()

@@ -28,7 +28,7 @@ from palmette.runtime.messages.replies import (
     TokenLogprob,
     TreeDump,
 )
-from palmette.runtime.messages.requests import Abort, DumpTree, FlushCache, Generate, Request, Score, Shutdown
+from palmette.runtime.messages.requests import Abort, DumpTree, Embed, FlushCache, Generate, Request, Score, Shutdown
 from palmette.runtime.plan import StepResult, Worker
 from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.admission import Admission
@@ -136,6 +136,8 @@ class EngineCore:
                 self._enqueue(request.id, [self._intake.generate(request)])
             case Score():
                 self._enqueue(request.id, self._intake.score(request))
+            case Embed():
+                self._enqueue(request.id, self._intake.embed(request))
             case Abort():
                 self._requests.abort(request.id)
             case Hint():
@@ -180,7 +182,7 @@ class EngineCore:
         sequence.admitted = self._clock()
         sequence.cached_tokens = sequence.reusable_tokens = sequence.prompt_length
         if sequence.group is not None:
-            self._requests.finish_score(sequence)
+            self._requests.finish_part(sequence)
         else:
             self._requests.finish(sequence, "length")
         return True
@@ -270,10 +272,10 @@ class EngineCore:
 
     def _commit(self, batch: StepBatch, result: StepResult) -> None:
         tokens = result.tokens.tolist()
-        sample = scored = 0
+        sample = scored = pooled = 0
         for row in batch.rows:
             if row.sequence.slot is not None:  # else it fell with another row of its request
-                problem = self._commit_row(row, result, scored)
+                problem = self._commit_row(row, result, scored, pooled)
                 if problem is None and row.samples:
                     problem = result.sample_errors.get(sample)
                 if problem is not None:
@@ -284,11 +286,13 @@ class EngineCore:
                     self._after_chunk(row.sequence)
             sample += row.samples
             scored += len(row.scored)
+            pooled += len(row.pooled)
         self._tally.steps = self._steps
         self._tally.note_batch(len(batch.rows), sum([row.decodes for row in batch.rows]), batch.tokens)
 
-    def _commit_row(self, row: Row, result: StepResult, scored: int) -> str | None:
-        """Its KV is real from here on. Why that is of no use, where it isn't. `scored`: where its scores begin."""
+    def _commit_row(self, row: Row, result: StepResult, scored: int, pooled: int) -> str | None:
+        """Its KV is real from here on. Why that is of no use, where it isn't. `scored`, `pooled`: where its scores and
+        its hidden states begin."""
         sequence = row.sequence
         assert sequence.lease is not None
         if sequence.lease.tail is not None:
@@ -296,6 +300,8 @@ class EngineCore:
         if not row.decodes:
             sequence.note_computed(row.start, row.end)
         sequence.computed = row.end
+        if sequence.pooling is not None:
+            return sequence.pooling.take(row.pooled, result.states[pooled : pooled + len(row.pooled)])
         return self._take_scores(row, result, scored) if row.scored else None
 
     def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
@@ -313,11 +319,11 @@ class EngineCore:
         return None
 
     def _after_chunk(self, sequence: Sequence) -> None:
-        """A chunk that did not sample: more to come, a score that is complete, or a prompt without output."""
+        """A chunk that did not sample: more to come, a part of a group that is complete, or a prompt without output."""
         if sequence.computed < sequence.length:
             self._running.insert(sequence)
         elif sequence.group is not None:
-            self._requests.finish_score(sequence)
+            self._requests.finish_part(sequence)
         else:
             self._requests.finish(sequence, "length")
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, PalmetteError
-from palmette.runtime.messages.replies import Failed, Finish, FinishReason, Generated, Reply, Scored, Usage
+from palmette.runtime.messages.replies import Embedded, Failed, Finish, FinishReason, Generated, Reply, Scored, Usage
 from palmette.runtime.scheduler.grammars import Grammars
 from palmette.runtime.scheduler.output import Ending, fault, unsent
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class OpenRequests:
-    """By id; iterates over the sequences of all. Those of a score that are done are gone.
+    """By id; iterates over the sequences of all. Those of a group that are done are gone.
 
     `replies`: what the next batch to the fronts will hold; the core adds the chunks of running outputs, and takes them.
     """
@@ -89,22 +89,18 @@ class OpenRequests:
         )
         self.replies.append(unsent(sequence, finish))
 
-    def finish_score(self, sequence: Sequence) -> None:
-        """One continuation of a score; the last one answers the request."""
-        group, scoring = sequence.group, sequence.scoring
+    def finish_part(self, sequence: Sequence) -> None:
+        """One continuation of a score, one input of an embedding; the last one answers the request."""
+        group = sequence.group
         assert group is not None
-        assert scoring is not None
         sequence.first_token = self._clock()
         self._leave(sequence)
         self._open[group.id] = [other for other in self._open[group.id] if other is not sequence]
-        values = tuple(result.logprob for result in scoring.results if result.logprob is not None)
-        group.results[sequence.group_index] = values
-        group.usages.append(self._usage(sequence))
+        group.end(sequence, self._usage(sequence))
         if group.done:
             self._tally.finish(sequence.targets, group.usage)
             del self._open[group.id]
-            results = tuple(result for result in group.results if result is not None)
-            self.replies.append(Scored(id=group.id, logprobs=results, usage=group.usage))
+            self.replies.append(group.reply())
 
     # --- before its time ---
 
@@ -173,6 +169,6 @@ class OpenRequests:
 
 def _ended(reply: Reply) -> str | None:
     """The id of the request that it is the last answer to."""
-    if isinstance(reply, Scored | Failed) or (isinstance(reply, Generated) and reply.finish is not None):
+    if isinstance(reply, Scored | Embedded | Failed) or (isinstance(reply, Generated) and reply.finish is not None):
         return reply.id
     return None

@@ -40,10 +40,13 @@ class Pooling:
 
     def wanted(self, start: int, end: int) -> range:
         """Positions whose states are wanted of a row that computes [start, end)."""
-        return range(max(self.next, start), max(self.next, start, end))
+        first = max(self.next, start)
+        return range(first, max(first, end))
 
     def take(self, positions: range, states: States) -> str | None:
         """Adds the states [positions, hidden size]. Why they are of no use, where they aren't."""
+        if not positions:
+            return None
         assert positions.start == self.next, f"states of {positions} behind {self.next}"
         if not np.isfinite(states).all():
             return f"The model's hidden states at positions {positions.start} to {positions[-1]} have no finite values."

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from engine_harness import Harness, Workload, generate, run_workload, workloads
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from palmette.kernels.portable import PortableKernels
 from palmette.kernels.protocol import set_threads
 from palmette.kernels.select import KernelName
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import DType, KvDType
-from palmette.runtime.messages.requests import Generate, Request, Score
+from palmette.runtime.messages.requests import Asked, Embed, PoolingKind, Request
+from palmette.runtime.messages.tokens import pack
 from palmette.runtime.models.loading import Model, load_model
 from palmette.runtime.plan import Worker
 from palmette.runtime.scheduler.overlap import OverlappingCore
@@ -80,7 +82,7 @@ def alone(request: Request, numerics: Numerics, context: int = 400) -> Any:
         harness.run(request)
     finally:
         set_threads(threads)
-    assert isinstance(request, Generate | Score)
+    assert isinstance(request, Asked)
     return harness.answer(request.id)
 
 
@@ -90,7 +92,7 @@ def check(workload: Workload, aborts: list[bool], threads: int, numerics: Numeri
     harness = ModelHarness(numerics, threads, **options, **more)
     aborted = run_workload(harness, workload, aborts[: len(requests)])
     for request in requests:
-        assert isinstance(request, Generate | Score)
+        assert isinstance(request, Asked)
         if request.id not in aborted:
             assert harness.answer(request.id) == alone(request, numerics), request
 
@@ -141,6 +143,28 @@ def test_long_contexts_with_eviction_and_retraction(numerics: Numerics, page_siz
     for request in requests:
         assert harness.answer(request.id) == alone(request, numerics), request.id
     assert harness.core.counters().evicted_pages > 0
+
+
+@pytest.mark.parametrize("numerics", NUMERICS, ids=NAMES)
+def test_embeddings_with_eviction_and_retraction(numerics: Numerics) -> None:
+    """In chunks, beside outputs that grow until somebody must give way, with and without a cached prefix."""
+    stem = [1 + (7 * i) % 290 for i in range(140)]
+    requests: list[Asked] = [
+        generate(f"r{i}", [*stem[: 40 + i], i + 1], max_tokens=70, temperature=0.0, ignore_eos=True) for i in range(3)
+    ]
+    requests += [
+        Embed(id=f"{kind}{i}", inputs=tuple(pack([*stem[: 60 + at + i], at + 2, 9]) for at in (0, 70)), pooling=kind)
+        for i in range(2)
+        for kind in get_args(PoolingKind)
+    ]
+    harness = ModelHarness(numerics, 2, pages=16, page_size=16, context=256, step_tokens=19, max_running=5)
+    harness.run(*requests)
+    for request in requests:
+        assert harness.answer(request.id) == alone(request, numerics), request.id
+    assert harness.core.counters().retractions > 0
+    harness.run(*(replace(request, id=f"again {request.id}") for request in requests))
+    for request in requests:
+        assert harness.answer(f"again {request.id}") == harness.answer(request.id)
 
 
 @pytest.mark.parametrize("numerics", NUMERICS, ids=NAMES)

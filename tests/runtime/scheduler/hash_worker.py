@@ -1,7 +1,8 @@
 """A worker without a model, for tests of the scheduler: its "KV" is the token that was written to a slot.
 
-The logits of a position are a hash of all tokens that are read through the row's block table, so a wrong page, a stale
-table, a missed copy or a wrong position gives another token. A slot that was never written is an error.
+The logits of a position (the first of them are its hidden state) are a hash of all tokens that are read through the
+row's block table, so a wrong page, a stale table, a missed copy or a wrong position gives another token. A slot that
+was never written is an error.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from palmette.runtime.plan import SamplePlan, StepPlan, StepResult, decode, encode
+from palmette.runtime.plan import Int32, SamplePlan, StepPlan, StepResult, decode, encode
 from palmette.runtime.worker.sampler import sample
+
+STATE = 8  # numbers in a hidden state
 
 
 @dataclass(frozen=True)
 class Handle:
     step: int
     logits: npt.NDArray[np.float32]
+    states: npt.NDArray[np.float32]
 
 
 class HashWorker:
@@ -52,12 +56,15 @@ class HashWorker:
         assert len(set(plan.write_slots.tolist())) == len(plan.write_slots), "two tokens are written to one slot"
         self.kv[plan.write_slots, 0] = tokens
         self.kv[plan.write_slots, 1] = plan.positions
-        row_of = np.searchsorted(plan.row_starts, plan.logits_at, side="right") - 1
+        logits, states = (self._all_logits(plan, at, behind_a_failure) for at in (plan.logits_at, plan.states_at))
+        return Handle(plan.step, logits, states[:, :STATE])
+
+    def _all_logits(self, plan: StepPlan, places: Int32, behind_a_failure: bool) -> npt.NDArray[np.float32]:
+        row_of = np.searchsorted(plan.row_starts, places, side="right") - 1
         logits = [
-            self._logits(plan, int(row), int(at), behind_a_failure)
-            for row, at in zip(row_of, plan.logits_at, strict=True)
+            self._logits(plan, int(row), int(at), behind_a_failure) for row, at in zip(row_of, places, strict=True)
         ]
-        return Handle(plan.step, np.array(logits, dtype=np.float32).reshape(len(logits), self._vocabulary))
+        return np.array(logits, dtype=np.float32).reshape(len(logits), self._vocabulary)
 
     def _logits(self, plan: StepPlan, row: int, at: int, behind_a_failure: bool) -> npt.NDArray[np.float32]:
         position = int(plan.positions[at])
@@ -83,5 +90,6 @@ class HashWorker:
             top=drawn.top,
             scored_logprobs=drawn.scored_logprobs,
             scored_top=drawn.scored_top,
+            states=handle.states,
             sample_errors=drawn.errors,
         )

@@ -1,7 +1,8 @@
 """A fault at any line of a step: its requests fail, the others never know, invariants hold.
 
-Every line of scheduler and tree that a scenario (prefill, decode, sharing, eviction, retraction, preemption, scores)
-executes inside a step raises once, in a run of its own. `make test` takes a sample of the lines, `make test-slow` all.
+Every line of scheduler and tree that a scenario (prefill, decode, sharing, eviction, retraction, preemption, scores,
+embeddings) executes inside a step raises once, in a run of its own. `make test` takes a sample of the lines, `make
+test-slow` all.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from engine_harness import generate
 from hash_harness import HashHarness, alone
 
 from palmette.runtime.messages.replies import Failed
-from palmette.runtime.messages.requests import Generate, Score
+from palmette.runtime.messages.requests import Embed, Generate, Score
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.scheduler import core as core_module
 from palmette.runtime.scheduler.audit import inspect
@@ -39,7 +40,7 @@ Line = tuple[str, int]
 MakeHarness = Callable[..., HashHarness]
 
 
-def arrivals(policy: str) -> dict[int, list[Generate | Score]]:
+def arrivals(policy: str) -> dict[int, list[Generate | Score | Embed]]:
     """By step: shared prefixes that end inside pages, retraction and eviction in a pool of 8 pages, scores."""
     return {
         0: [
@@ -51,6 +52,10 @@ def arrivals(policy: str) -> dict[int, list[Generate | Score]]:
         4: [
             generate("twin", [*STEM, 10], max_tokens=2, frequency_penalty=0.5, logit_bias={3: -1.0}, deadline=50.0),
             generate("urgent", [12, 13, 14, 15, 16], max_tokens=3, priority=int(policy == "priority"), min_tokens=2),
+        ],
+        3: [
+            Embed(id="mean", inputs=(pack(STEM), pack([2, 2, 3]))),
+            Embed(id="last", inputs=(pack([*STEM, 10]),), pooling="last"),
         ],
         5: [generate("prompt", STEM, max_tokens=0), generate("stops", [5, 6, 7], max_tokens=9, stop=("b", "cd"))],
     }  # fmt: skip
