@@ -5,6 +5,7 @@ Knows nothing of states or backends; the interpreter raises these, `caller` tell
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Iterable
@@ -75,11 +76,17 @@ class ProgramError(PalmetteError):
 
 
 class UnknownVariable(KeyError):
-    """A variable that the program has not written."""
+    """A variable that the program has not written. `where`: the line that reads it."""
 
     def __init__(self, name: object, known: Iterable[str]) -> None:
-        names = ", ".join(repr(known_name) for known_name in known) or "none yet"
-        super().__init__(f"The program has no variable {name!r}. Its variables: {names}.")
+        self.where = caller()
+        written = list(known)
+        near = difflib.get_close_matches(str(name), written, n=1)
+        hint = (
+            f" Did you mean {near[0]!r}?" if near else " Write it first, as in s += gen(name)." if not written else ""
+        )
+        names = ", ".join(map(repr, written)) or "none yet"
+        super().__init__(f"{self.where}: the program has no variable {name!r}. Its variables: {names}.{hint}")
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from palmette.lang.nodes import GenNode, RoleBegin, RoleEnd, SelectNode, TextNode
+from palmette.lang.outputs import OutputRecord
+from palmette.lang.sampling import derive_seed
+from palmette.lang.streams import TextStream
 from palmette.lang.variables import Variable
+from palmette.runtime.messages.branches import GenerateStep, Part
 from palmette.runtime.messages.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -16,14 +23,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A gen with its parameters settled and its variable declared."""
+    """A gen with its parameters settled and its variables declared. `thoughts`: the variable of its reasoning."""
 
     node: GenNode
     params: SamplingParams
     variable: Variable | None
+    thoughts: Variable | None = None
+    priority: int | None = None
+    timeout: float | None = None  # seconds
+
+    def step(self, parts: tuple[Part, ...] = (), *, index: int = 0) -> GenerateStep:
+        """What the backend is asked for; `index`: which of several outputs."""
+        params = self.params
+        if index and params.seed is not None:
+            params = msgspec.structs.replace(params, seed=derive_seed(params.seed, index))
+        return GenerateStep(
+            parts=parts,
+            params=params,
+            reasoning=self.node.reasoning,
+            priority=self.priority,
+            deadline=self.timeout,
+        )
+
+    def records(self) -> list[OutputRecord]:
+        """Where the outputs are gathered, each into its streams."""
+        return [
+            OutputRecord(self.node, _stream(self.variable, index), _stream(self.thoughts, index))
+            for index in range(self.node.count)
+        ]
+
+    def fill(self, records: Sequence[OutputRecord]) -> None:
+        """The variables from the whole outputs: a value, or a list of them where several were asked for."""
+        values = [record.value() for record in records]
+        several = self.node.count > 1
+        if self.thoughts is not None:
+            thoughts = [record.reasoning for record in records]
+            self.thoughts.fill(thoughts if several else thoughts[0])
+        if self.variable is not None:
+            meta = records[0].meta
+            if several:
+                meta = {**meta, "outputs": [record.meta for record in records]}
+            self.variable.fill(values if several else values[0], meta)
 
     def __str__(self) -> str:
         return str(self.node)
+
+
+def _stream(variable: Variable | None, index: int) -> TextStream | None:
+    return variable.output_stream(index) if variable is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Executes one state's nodes, in order, on the backend's event loop.
 
 Programs write nodes from their own thread (`submit`, cheap: text waits for the next verb); one task at a time drains
-them and ends when nothing is left, so an idle state costs neither a thread nor a task. The interpreter owns the
-branch and its history, from which a lost branch is opened again. It must not know of engines, tokens' meaning or
+them and ends when nothing is left, so an idle state costs neither a thread nor a task. What stands in the queue and
+needs no Python in between goes to the backend in one message. It must not know of engines, tokens' meaning or
 templates; the states of lang/state.py are its only callers.
 """
 
@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
 
-from palmette.lang.backends.base import Backend, BackendBranch
+from palmette.lang.backends.base import Backend, Result
 from palmette.lang.choices import report
+from palmette.lang.connection import Connection
 from palmette.lang.errors import Location, ProgramError
 from palmette.lang.instructions import (
     PASSIVE,
@@ -33,17 +32,15 @@ from palmette.lang.instructions import (
     Selection,
 )
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
+from palmette.lang.outputs import OutputRecord, call_ids, usage_report
+from palmette.lang.planning import Planned, part_of, plan, travels
 from palmette.lang.streams import TextStream
 from palmette.lang.transcript import Transcript
 from palmette.lang.variables import Scope, Variable, started_future
-from palmette.runtime.errors import Aborted, BranchLost, EngineDied, InternalError
-from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text, Tokens
-from palmette.runtime.messages.replies import Finish, TokenLogprob, Usage
-from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.errors import Aborted, EngineDied, TimedOut
+from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Tokens
+from palmette.runtime.messages.replies import Usage
 from palmette.runtime.messages.tokens import pack
-
-T = TypeVar("T")
-_call_ids = itertools.count(1)
 
 
 class Interpreter:
@@ -58,11 +55,11 @@ class Interpreter:
         self.done: Future[None] = started_future()
         self.failure: ProgramError | None = None
         self.transcript = Transcript()
-        self._namespace = namespace
-        self._branch: BackendBranch | None = None
-        self._history: list[Part] = []  # what the branch holds
+        self.at: tuple[Location, str] | None = None  # the node that runs
+        self._connection = Connection(backend, namespace)
         self._pending: list[tuple[Part, str | None]] = []  # parts not sent yet; their text, where known here
-        self._fork_piece = self._fork_part = 0
+        self._fork_piece = 0
+        self._fork_turn = self._fork_content = 0
         self._scope_starts: dict[Variable, int] = {}
         self._queue: deque[tuple[Node, Location]] = deque()
         self._lock = threading.Lock()
@@ -121,25 +118,35 @@ class Interpreter:
         await self._release()
 
     async def _drain(self) -> None:
-        while (item := self._next()) is not None:
-            node, where = item
+        while batch := self._next():
+            self.at = (batch[0][1], str(batch[0][0]))
             try:
-                await self._execute(node, where)
+                await self._execute(batch)
             except Exception as cause:
-                self._take_failure(_failed(cause, where, str(node)))
+                self._take_failure(_failed(cause, *self.at))
             except asyncio.CancelledError as cause:
-                if self._take_failure(_failed(cause, where, str(node))):
+                if self._take_failure(_failed(cause, *self.at)):
                     await self._release()  # cancelled by another than `_stop`, which releases itself
                 raise
         if self.failure is not None:
             await self._release()
 
-    def _next(self) -> tuple[Node, Location] | None:
+    def _next(self) -> list[tuple[Node, Location]]:
+        """The next node, with those behind it that can go in the same message."""
         with self._lock:
-            if self._queue:
-                return self._queue.popleft()
-            self._running = False
-            return None
+            if not self._queue:
+                self._running = False
+                return []
+            batch = [self._queue.popleft()]
+            if travels(batch[0][0]):
+                while self._queue and travels(self._queue[0][0]):
+                    batch.append(self._queue.popleft())
+            return batch
+
+    def _ends(self) -> bool:
+        """Whether nothing but the end is left."""
+        with self._lock:
+            return len(self._queue) == 1 and isinstance(self._queue[0][0], End)
 
     def _take_failure(self, error: ProgramError) -> bool:
         """Record the first failure and tell everybody who waits; False where the state is over already."""
@@ -162,7 +169,7 @@ class Interpreter:
     async def _release(self) -> None:
         """Close the branch, and say that the state is over."""
         try:
-            await self._forget_branch()
+            await self._connection.close()
         finally:
             self.stream.end(self.failure)
             if not self.done.done():
@@ -171,33 +178,15 @@ class Interpreter:
                 else:
                     self.done.set_exception(self.failure)
 
-    async def _forget_branch(self) -> None:
-        branch, self._branch = self._branch, None
-        if branch is not None:
-            with contextlib.suppress(BranchLost, EngineDied):  # then nothing is left to close
-                await branch.close()
-
-    async def _execute(self, node: Node, where: Location) -> None:
+    async def _execute(self, batch: list[tuple[Node, Location]]) -> None:
+        node = batch[0][0]
         match node:
-            case TextNode(text):
-                self._pending.append((Text(text), text))
-                self.transcript.write(text)
-            case RoleBegin(role):
-                self._pending.append((BeginRole(role), None))
-                self.transcript.begin(role)
-            case RoleEnd(role):
-                self._pending.append((EndRole(role), None))
-                self.transcript.end()
-            case Generation():
-                await self._generate(node)
-            case Selection():
-                await self._select(node)
             case Fork(children):
-                await self._fork(children, where)
+                await self._fork(children)
             case Concatenate(children):
                 await self._concatenate(children)
             case Barrier(reached, text):
-                await self._reach(reached, text, where)
+                await self._reach(reached, text)
             case ScopeBegin(variable):
                 await self._flush()
                 self._scope_starts[variable] = len(self.transcript.pieces)
@@ -206,91 +195,81 @@ class Interpreter:
                 variable.fill("".join(self.transcript.pieces[self._scope_starts.pop(variable) :]))
             case End():
                 await self._end()
+            case Generation() if node.node.count > 1:
+                await self._generate_several(node)
+            case Generation(timeout=timeout) if timeout is not None:
+                try:
+                    async with asyncio.timeout(timeout):
+                        await self._run(batch)
+                except TimeoutError:
+                    raise _too_late(f"{timeout:g} s have passed", "Raise timeout, or lower max_tokens.") from None
+            case _:
+                await self._run(batch)
 
     # Verbs
 
-    async def _generate(self, generation: Generation) -> None:
-        variable = generation.variable
-        meta: dict[str, Any] = {"id": f"gen-{next(_call_ids)}"}
-        pieces: list[str] = []
-        tokens = bytearray()
-        logprobs: list[TokenLogprob] = []
-        finish: Finish | None = None
-        async for chunk in self._chunks(generation.params):
-            if self._pending:
-                self._commit(chunk.appended)
-            tokens += chunk.tokens
-            logprobs += chunk.logprobs or ()
-            if chunk.finish is not None:
-                finish = chunk.finish
-                self._report(meta, chunk, finish, logprobs if generation.params.logprobs else None)
-            if chunk.text:
-                pieces.append(chunk.text)
-                self._grow(chunk.text)
-                self.transcript.write(chunk.text)
-            if variable is not None and (chunk.text or finish is not None):
-                variable.stream.push(chunk.text, dict(meta))
-        if finish is None:
-            raise InternalError("The backend's stream of a generation ended without a finish.")
-        self._keep(bytes(tokens), finish)
-        if variable is not None:
-            variable.fill("".join(pieces), meta)
+    async def _run(self, batch: list[tuple[Node, Location]]) -> None:
+        """Text, turns, generations and selections, in one message."""
+        planned, rest = plan(batch, self._parts())
+        if planned:
+            last = not rest and self._ends()
+            current = -1
+            record: OutputRecord | None = None
+            self.at = planned[0].at
+            async with contextlib.aclosing(self._connection.run([each.step for each in planned], last=last)) as results:
+                async for number, result in results:
+                    each = planned[number]
+                    if number != current:
+                        current, record = number, each.record()
+                        self._begin_step(each, result)
+                    if self._take(each, result, record):
+                        self.at = planned[min(number + 1, len(planned) - 1)].at
+        for node in rest:
+            self._passive(node)
 
-    async def _chunks(self, params: SamplingParams) -> AsyncIterator[Chunk]:
-        """The chunks of one generation; asked for once more where the branch was lost before the first of them."""
-        for last_try in (False, True):
-            emitted, appended = False, ""
-            try:
-                branch = await self._opened()
-                stream = branch.generate(self._parts(), params)
-                try:
-                    async for chunk in stream:
-                        appended += chunk.appended
-                        if chunk.text or chunk.tokens or chunk.finish is not None:
-                            emitted = True
-                            yield _with_appended(chunk, appended)
-                            appended = ""
-                finally:
-                    await _aclose(stream)
-                return
-            except (BranchLost, EngineDied):
-                if emitted or last_try:
-                    raise
-                await self._forget_branch()
+    def _begin_step(self, planned: Planned, result: Result) -> None:
+        for node in planned.passive:
+            self._passive(node)
+        self._commit(result.appended)
 
-    def _report(self, meta: dict[str, Any], chunk: Chunk, finish: Finish, logprobs: list[TokenLogprob] | None) -> None:
-        usage = chunk.usage or finish.usage
-        self.usages.append(usage)
-        meta |= usage_report(usage)
-        meta["finish_reason"] = {"type": finish.reason, "matched": finish.matched}
-        if logprobs is not None:
-            meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in logprobs]
-            if any(entry.top for entry in logprobs):
-                meta["output_top_logprobs"] = [
-                    [(logprob, token, None) for token, logprob in entry.top] for entry in logprobs
-                ]
+    def _take(self, planned: Planned, result: Result, record: OutputRecord | None) -> bool:
+        """What a step gave, into the transcript and the variables; whether the step ended."""
+        node = planned.node
+        if isinstance(node, Selection):
+            assert isinstance(result, ChoiceScores)
+            self._selected(node, result)
+            return True
+        if not isinstance(node, Generation):
+            return True
+        assert isinstance(result, Chunk), "a generation gives chunks"
+        assert record is not None
+        self._wrote(record, result)
+        if record.usage is None:
+            return False
+        self.usages.append(record.usage)
+        node.fill([record])
+        return True
 
-    def _keep(self, tokens: bytes, finish: Finish) -> None:
-        """Remember what the branch keeps of a generation: whole tokens, and bytes that a stop left over."""
-        kept = tokens[: 4 * finish.kept_tokens]
-        if kept:
-            self._history.append(Tokens(kept))
-        if finish.kept_bytes:
-            self._history.append(Text(finish.kept_bytes.decode("utf-8", "replace")))
+    def _wrote(self, record: OutputRecord, chunk: Chunk) -> None:
+        if chunk.text:
+            self._grow(chunk.text)
+        self.transcript.write(record.add(chunk), chunk.reasoning)
 
-    async def _select(self, selection: Selection) -> None:
-        choices, method = selection.node.choices, selection.node.method
-        parts = self._parts()
-        scores = await self._verb(lambda branch: branch.score(parts, choices, unconditional=method.unconditional))
-        self._commit(scores.appended)
+    def _selected(self, selection: Selection, scores: ChoiceScores) -> None:
+        method = selection.node.method
         index, details = method.decide(scores)
-        chosen = choices[index]
-        self._pending.append((Tokens(pack(scores.tokens[index])), chosen))
+        if scores.chosen is not None:
+            index = scores.chosen
+        chosen = selection.node.choices[index]
+        if scores.chosen is None:
+            self._pending.append((Tokens(pack(scores.tokens[index])), chosen))
+        else:
+            self._grow(chosen)
         self.transcript.write(chosen)
         self.usages.append(scores.usage)
         if selection.variable is not None:
             meta = {
-                "id": f"select-{next(_call_ids)}",
+                "id": f"select-{next(call_ids)}",
                 **usage_report(scores.usage),
                 **report(scores),
                 **details,
@@ -298,26 +277,63 @@ class Interpreter:
             selection.variable.stream.push(chosen, meta)
             selection.variable.fill(chosen, meta)
 
-    async def _fork(self, children: tuple[Interpreter, ...], where: Location) -> None:
+    async def _generate_several(self, generation: Generation) -> None:
+        """n outputs side by side from one prompt. The first one goes on; the others' branches end."""
+        if any(text is None for _, text in self._pending):
+            await self._flush()
+        others = await self._connection.fork(self._parts(), generation.node.count - 1)
+        self._commit(self._known_text() or "")
+        records = generation.records()
+        tasks = [
+            asyncio.ensure_future(self._one_of_several(connection, generation, index, records[index]))
+            for index, connection in enumerate((self._connection, *others))
+        ]
+        try:
+            async with asyncio.timeout(generation.timeout):
+                await asyncio.gather(*tasks)
+        except TimeoutError:
+            raise _too_late(f"{generation.timeout:g} s have passed", "Raise timeout, or lower n.") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for connection in others:
+                await connection.close()
+        generation.fill(records)
+
+    async def _one_of_several(
+        self, connection: Connection, generation: Generation, index: int, record: OutputRecord
+    ) -> None:
+        async with contextlib.aclosing(connection.run([generation.step(index=index)])) as results:
+            async for _, chunk in results:
+                assert isinstance(chunk, Chunk), "a generation gives chunks"
+                if index == 0:
+                    self._wrote(record, chunk)
+                else:
+                    record.add(chunk)
+        assert record.usage is not None
+        self.usages.append(record.usage)
+
+    async def _fork(self, children: tuple[Interpreter, ...]) -> None:
         try:
             if any(text is None for _, text in self._pending):
                 await self._flush()
-            parts = self._parts()
-            branches = await self._verb(lambda branch: branch.fork(parts, len(children)))
+            connections = await self._connection.fork(self._parts(), len(children))
             self._commit(self._known_text() or "")
         except BaseException as cause:
-            error = self.failure or _failed(cause, where, str(Fork(children)))
+            assert self.at is not None
+            error = self.failure or _failed(cause, *self.at)
             for child in children:
                 child.fail(error)
             raise
-        for child, branch in zip(children, branches, strict=True):
-            child._begin(branch, self._history, self.transcript)
+        for child, connection in zip(children, connections, strict=True):
+            child._begin(connection, self.transcript)
 
-    def _begin(self, branch: BackendBranch, history: list[Part], transcript: Transcript) -> None:
+    def _begin(self, connection: Connection, transcript: Transcript) -> None:
         """Start a forked state where its parent stands."""
-        self._branch = branch
-        self._history, self._fork_part = list(history), len(history)
+        self._connection.adopt(connection)
         self.transcript, self._fork_piece = transcript.copy(), len(transcript.pieces)
+        self._fork_turn, self._fork_content = len(transcript.messages), len(transcript.content)
         with self._lock:
             self._waits_for_fork = False
             failed = self.failure is not None
@@ -332,28 +348,28 @@ class Interpreter:
         for child in children:
             await asyncio.wrap_future(child.done)
         for child in children:
-            texts = child.transcript.pieces[child._fork_piece :]
-            parts = child._history[child._fork_part :]
+            text = "".join(child.transcript.pieces[child._fork_piece :])
+            parts = child._connection.history[child._connection.forked_at :]
             if not parts:
                 continue
             self._pending += [(part, "") for part in parts[:-1]]
-            self._pending.append((parts[-1], "".join(texts)))
-            self.transcript.write("".join(texts))
+            self._pending.append((parts[-1], text))
+            self.transcript.append(child.transcript, since_turn=child._fork_turn, since_content=child._fork_content)
 
-    async def _reach(self, reached: Future[None], text: bool, where: Location) -> None:
+    async def _reach(self, reached: Future[None], text: bool) -> None:
         try:
             if text:
                 await self._flush()
         except BaseException as cause:
-            reached.set_exception(self.failure or _failed(cause, where, "text()"))
+            assert self.at is not None
+            reached.set_exception(self.failure or _failed(cause, *self.at))
             raise
         reached.set_result(None)
 
     async def _flush(self) -> None:
         """Send what is pending, so that the transcript's text is up to date."""
         if self._pending:
-            parts = self._parts()
-            self._commit(await self._verb(lambda branch: branch.extend(parts)))
+            self._commit(await self._connection.extend(self._parts()))
 
     async def _end(self) -> None:
         """Nothing will be computed any more: only template text that is not known here has to be asked for."""
@@ -361,24 +377,22 @@ class Interpreter:
         if known is None:
             await self._flush()
         else:
+            self._connection.note(self._parts())
             self._commit(known)
         await self._release()
 
-    async def _verb(self, call: Callable[[BackendBranch], Awaitable[T]]) -> T:
-        """A verb that emits nothing before it ends: tried once more on a branch opened again from its history."""
-        try:
-            return await call(await self._opened())
-        except (BranchLost, EngineDied):
-            await self._forget_branch()
-            return await call(await self._opened())
-
-    async def _opened(self) -> BackendBranch:
-        if self._branch is None:
-            branch = await self.backend.open(namespace=self._namespace)
-            if self._history:
-                await branch.extend(self._history)
-            self._branch = branch
-        return self._branch
+    def _passive(self, node: Node) -> None:
+        """Take a node that computes nothing: its part waits for the next verb."""
+        match node:
+            case TextNode(text):
+                self._pending.append((part_of(node), text))
+                self.transcript.write(text)
+            case RoleBegin(role):
+                self._pending.append((part_of(node), None))
+                self.transcript.begin(role)
+            case RoleEnd():
+                self._pending.append((part_of(node), None))
+                self.transcript.end()
 
     def _parts(self) -> list[Part]:
         return [part for part, _ in self._pending]
@@ -389,7 +403,6 @@ class Interpreter:
 
     def _commit(self, appended: str) -> None:
         """The pending parts are in the branch now, and added `appended`."""
-        self._history += self._parts()
         self._pending.clear()
         if appended:
             self._grow(appended)
@@ -399,34 +412,8 @@ class Interpreter:
         self.stream.push(text)
 
 
-def usage_report(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "reusable_tokens": usage.reusable_tokens,
-        "computed_tokens": usage.computed_tokens,
-        "e2e_latency": usage.total_seconds,
-    }
-
-
-def _with_appended(chunk: Chunk, appended: str) -> Chunk:
-    if chunk.appended == appended:
-        return chunk
-    return Chunk(
-        text=chunk.text,
-        tokens=chunk.tokens,
-        logprobs=chunk.logprobs,
-        appended=appended,
-        finish=chunk.finish,
-        usage=chunk.usage,
-    )
-
-
-async def _aclose(stream: AsyncIterator[Chunk]) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
+def _too_late(what: str, hint: str) -> TimedOut:
+    return TimedOut(f"{what}.", hint=hint)
 
 
 def _failed(cause: BaseException, where: Location, node: str) -> ProgramError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from palmette.lang.choices import ChoicesMethod
 from palmette.lang.sampling import SamplingOptions
+from palmette.lang.types import OutputType
 from palmette.runtime.errors import InvalidRequest
 
 
@@ -44,10 +45,17 @@ class TextNode(Expr):
 
 @dataclass(frozen=True, slots=True)
 class GenNode(Expr):
-    """Text that the model writes, up to a stop; kept as variable `name` where it has one."""
+    """Text that the model writes, up to a stop; kept as variable `name` where it has one.
+
+    `count` outputs from one prompt, the first of which goes on. `type`: what the text becomes. `reasoning`: a format's
+    name or "auto", by which reasoning and answer are told apart.
+    """
 
     name: str | None
     sampling: SamplingOptions = field(default_factory=dict)
+    count: int = 1
+    type: OutputType | None = None
+    reasoning: str | None = None
 
     def __str__(self) -> str:
         return f"gen({self.name!r})" if self.name else "gen()"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from palmette.lang.choices import SAMPLE, ChoicesMethod, choices_method
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
-from palmette.lang.sampling import options
+from palmette.lang.sampling import options, outputs
+from palmette.lang.types import OutputType, output_type
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Jump
+
+_AnyType = type  # gen has a parameter of that name
 
 
 def gen(
@@ -31,12 +37,17 @@ def gen(
     logprob_start_len: int | None = None,
     top_logprobs_num: int | None = None,
     return_text_in_logprobs: bool | None = None,
-    dtype: type | str | None = None,
+    dtype: Any = None,
     choices: Sequence[str] | None = None,
     choices_method: ChoicesMethod | str | None = None,
     regex: str | None = None,
-    json_schema: str | dict[str, Any] | type | None = None,
+    json_schema: str | dict[str, Any] | _AnyType | None = None,
     *,
+    type: Any = None,
+    logprobs: bool | None = None,
+    top_logprobs: int | None = None,
+    priority: int | None = None,
+    timeout: float | None = None,
     repetition_penalty: float | None = None,
     logit_bias: dict[int, float] | None = None,
     seed: int | None = None,
@@ -51,16 +62,27 @@ def gen(
     options. With `regex`, `json_schema` or `ebnf` the text as a whole matches; `jump` says what is taken without asking
     the model, `complete` that the text ends within max_tokens (runtime/messages/grammar.py).
 
+    With `type` (or `dtype`) the model writes text that the type can be made of, and `s[name]` is the value: int, float,
+    bool, str, date, time, datetime, an Enum, a Literal, a dataclass, a pydantic model, a list of such (lang/types.py).
+    With `n` there are n outputs from the same prompt, and `s[name]` is their list; the first one stands in the text.
+    `timeout` is in seconds; calls of higher `priority` go first.
+
     Raises InvalidRequest for a value outside its limits, Unsupported for an option that is not built.
     """
-    given = dict(locals())
+    given = {option: value for option, value in locals().items() if value is not None}
     for own in ("name", "choices", "choices_method"):
-        del given[own]
+        given.pop(own, None)
     _check_name(name)
+    if isinstance(max_tokens, _AnyType):
+        raise InvalidRequest(
+            f"max_tokens={max_tokens!r} is a type.",
+            hint=f"Types go by name: gen({name!r}, type=…).",
+            param="max_tokens",
+        )
     if choices_method == SAMPLE:
-        return GenNode(name, options({**given, "choices": _checked_choices(choices)}))
-    if choices is not None:
-        set_ = {option for option, value in given.items() if value is not None and option != "temperature"}
+        given["choices"] = _checked_choices(choices)
+    elif choices is not None:
+        set_ = given.keys() - {"temperature"}
         if set_ - {"max_tokens"}:
             raise InvalidRequest(
                 f"gen(choices=...) scores the choices; {', '.join(sorted(set_))} has no meaning there.",
@@ -68,7 +90,47 @@ def gen(
                 param=min(set_),
             )
         return select(name, choices, temperature or 0.0, choices_method)
-    return GenNode(name, options(given))
+    count = outputs(given.pop("n", None))
+    wanted = _output_type(given)
+    return GenNode(name, options(given), count, wanted)
+
+
+def _output_type(given: dict[str, Any]) -> OutputType | None:
+    """Takes the type out of a gen's options, and puts what holds the output to it in. Raises InvalidRequest."""
+    named = [option for option in ("type", "dtype") if option in given]
+    if not named:
+        return None
+    first, *more = named
+    if rivals := [option for option in ("regex", "json_schema", "ebnf", "choices", *more) if option in given]:
+        raise InvalidRequest(
+            f"{first} and {rivals[0]} were given together; an output follows one grammar.",
+            hint="Leave one of them out.",
+            param=rivals[0],
+        )
+    output = output_type(given.pop(first))
+    if output.constraint is not None:
+        held = {option: given.pop(option) for option in ("jump", "complete") if option in given}
+        given["constraint"] = msgspec.structs.replace(output.constraint, **held)
+    if output.stop_regex:
+        own = given.get("stop_regex", ())
+        given["stop_regex"] = (*output.stop_regex, *((own,) if isinstance(own, str) else own))
+    return output
+
+
+def separate_reasoning(expr: Expr | str, model_type: str = "auto") -> Expr:
+    """`expr` with what its gens think kept apart from what they answer: `s["x"]` is the answer, and
+    `s["x_reasoning_content"]` the reasoning. The state's text stays what the model wrote.
+
+    `model_type`: the tags, by name (think, mistral, …) or written as "<reason>...</reason>"; "auto": the model's own.
+    """
+    if not isinstance(model_type, str) or not model_type:
+        raise InvalidRequest(f"model_type={model_type!r} is not the name of a format.", param="model_type")
+    return ExprList(
+        tuple(
+            dataclasses.replace(part, reasoning=model_type) if isinstance(part, GenNode) else part
+            for part in parts_of(expr)
+        )
+    )
 
 
 def select(

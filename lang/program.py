@@ -20,15 +20,17 @@ from palmette.lang.backends.base import Backend
 from palmette.lang.default import resolve_backend
 from palmette.lang.errors import Location, raised_at
 from palmette.lang.loop import language_loop, run_on
-from palmette.lang.sampling import SAMPLING_NAMES, SamplingOptions, derive_seed, options
+from palmette.lang.sampling import SAMPLING_NAMES, SamplingOptions, check_seconds, derive_seed, options
 from palmette.lang.state import ProgramState
+from palmette.lang.threads import PROGRAM_THREADS, program_threads
 from palmette.runtime.errors import InvalidRequest, Unsupported
 
 IN_FLIGHT = 256
 """States of one batch that are open at once; threads run program code only, so there are fewer of them."""
 
-STREAM_THREADS = 32
-_RUN_OPTIONS = frozenset({"backend", "stream", "num_threads", "progress_bar", "generator_style", "namespace"})
+_RUN_OPTIONS = frozenset(
+    {"backend", "stream", "num_threads", "progress_bar", "generator_style", "namespace", "deadline"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class _Call:
     backend: Backend
     sampling: SamplingOptions
     namespace: str
+    deadline: float | None = None  # seconds from its start
 
     def state(self) -> ProgramState:
         return ProgramState(self.backend, self.sampling, namespace=self.namespace)
@@ -91,21 +94,28 @@ class Program:
         return self.run(*args, **kwargs)
 
     def run(
-        self, *args: Any, backend: Any = None, stream: bool = False, namespace: str = "", **kwargs: Any
+        self,
+        *args: Any,
+        backend: Any = None,
+        stream: bool = False,
+        namespace: str = "",
+        deadline: float | None = None,
+        **kwargs: Any,
     ) -> ProgramState:
         """Run the program's body here and give its state; what it generates may still be on its way, and reading
-        waits for it. With `stream` the body runs in a thread and the state comes at once.
+        waits for it. With `stream` the body runs in a thread and the state comes at once. A program that is not over
+        within `deadline` seconds fails with TimedOut.
 
         Raises what the body raises, TypeError for arguments that don't fit.
         """
-        call = self._call(args, kwargs, backend, namespace)
+        call = self._call(args, kwargs, backend, namespace, deadline)
         state = call.state()
         if stream:
             state.body_runs_elsewhere()
             if self.is_async:
                 asyncio.run_coroutine_threadsafe(self._abody(state, call, quiet=True), language_loop())
             else:
-                _stream_threads().submit(self._body, state, call, quiet=True)
+                state.body_waits(program_threads.submit(lambda: self._body(state, call, quiet=True)))
         elif self.is_async:
             run_on(language_loop(), self._abody(state, call))
         else:
@@ -113,11 +123,17 @@ class Program:
         return state
 
     async def arun(
-        self, *args: Any, backend: Any = None, stream: bool = False, namespace: str = "", **kwargs: Any
+        self,
+        *args: Any,
+        backend: Any = None,
+        stream: bool = False,
+        namespace: str = "",
+        deadline: float | None = None,
+        **kwargs: Any,
     ) -> ProgramState:
         """`run` for coroutines: the state comes complete (with `stream`, at once). A coroutine program runs on the
         caller's loop, another one in a thread. Raises what the body raises; a failed node raises where it is read."""
-        call = self._call(args, kwargs, backend, namespace)
+        call = self._call(args, kwargs, backend, namespace, deadline)
         state = call.state()
         if stream:
             state.body_runs_elsewhere()
@@ -125,12 +141,12 @@ class Program:
                 task = asyncio.ensure_future(self._abody(state, call, quiet=True))
                 state.keep(task)
             else:
-                _stream_threads().submit(self._body, state, call, quiet=True)
+                state.body_waits(program_threads.submit(lambda: self._body(state, call, quiet=True)))
             return state
         if self.is_async:
             await self._abody(state, call)
         else:
-            await asyncio.to_thread(self._body, state, call)
+            await self._in_thread(state, call)
         await state.await_done()
         return state
 
@@ -143,6 +159,7 @@ class Program:
         progress_bar: bool = False,
         generator_style: bool = False,
         namespace: str = "",
+        deadline: float | None = None,
         **kwargs: Any,
     ) -> Any:
         """Run the program once for each item (its arguments, as a mapping or a sequence); states in order.
@@ -150,7 +167,7 @@ class Program:
         An item that fails fails alone: reading its state raises, `state.error()` says why. `num_threads` bounds the
         threads that run program code. With `generator_style`, an iterator that gives each state when it is done.
         """
-        calls = self._calls(batch, kwargs, backend, namespace)
+        calls = self._calls(batch, kwargs, backend, namespace, deadline)
         threads = _thread_count(num_threads, len(calls))
         states = [call.state() for call in calls]
         results = self._batch(states, calls, threads, progress_bar)
@@ -173,14 +190,18 @@ class Program:
 
     # Inside
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: Any, namespace: str) -> _Call:
+    def _call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: Any, namespace: str, deadline: float | None
+    ) -> _Call:
+        if deadline is not None:
+            check_seconds("deadline", deadline)
         sampling = options({name: value for name, value in kwargs.items() if name in self._sampling_names})
         own = self.bound | {name: value for name, value in kwargs.items() if name not in self._sampling_names}
         try:
             self._signature.bind(None, *args, **own)
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}{self._advice(args, own)}") from None
-        return _Call(args, own, resolve_backend(backend), sampling, namespace)
+        return _Call(args, own, resolve_backend(backend), sampling, namespace, deadline)
 
     def _advice(self, args: tuple[Any, ...], own: dict[str, Any]) -> str:
         """What may have been meant by arguments that don't fit."""
@@ -192,7 +213,9 @@ class Program:
                 return f". Did you mean {near[0]!r} by {name!r}?"
         return ""
 
-    def _calls(self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str) -> list[_Call]:
+    def _calls(
+        self, batch: Sequence[Any], kwargs: dict[str, Any], backend: Any, namespace: str, deadline: float | None
+    ) -> list[_Call]:
         unknown = sorted(set(kwargs) - self._sampling_names)
         if unknown:
             given = {name: kwargs[name] for name in unknown}
@@ -213,14 +236,14 @@ class Program:
             if sampling.get("seed") is not None:
                 sampling["seed"] = derive_seed(sampling["seed"], index)
             try:
-                calls.append(self._call(args, own | sampling, backend, namespace))
+                calls.append(self._call(args, own | sampling, backend, namespace, deadline))
             except TypeError as error:
                 raise TypeError(f"batch item {index}: {error}") from None
         return calls
 
     def _body(self, state: ProgramState, call: _Call, *, quiet: bool = False) -> None:
         """The program in this thread. `quiet`: its exception is kept in the state instead of raised."""
-        state.body_is_here()
+        state.begin(call.deadline)
         try:
             state.ret_value = self.func(state, *call.args, **call.kwargs)
         except BaseException as cause:
@@ -231,7 +254,7 @@ class Program:
         state.finish()
 
     async def _abody(self, state: ProgramState, call: _Call, *, quiet: bool = False) -> None:
-        state.body_is_here()
+        state.begin(call.deadline)
         try:
             state.ret_value = await self.func(state, *call.args, **call.kwargs)
         except BaseException as cause:
@@ -240,6 +263,21 @@ class Program:
                 return
             raise
         state.finish()
+
+    async def _in_thread(self, state: ProgramState, call: _Call) -> None:
+        """The program in a thread of its pool, for a coroutine that waits; raises what it raises."""
+        ended: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                self._body(state, call)
+            except BaseException as cause:
+                ended.set_exception(cause)
+            else:
+                ended.set_result(None)
+
+        program_threads.submit(work)
+        await asyncio.wrap_future(ended)
 
     def _failed(self, state: ProgramState, cause: BaseException) -> None:
         code = self.func.__code__ if hasattr(self.func, "__code__") else None
@@ -340,14 +378,9 @@ def function(func: Callable[..., Any] | None = None, *, num_api_spec_tokens: int
 
 def _thread_count(num_threads: int | str, items: int) -> int:
     if num_threads == "auto":
-        num_threads = max(64, 8 * (os.cpu_count() or 1))
+        num_threads = max(PROGRAM_THREADS, 8 * (os.cpu_count() or 1))
     if not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1:
         raise InvalidRequest(
             f"num_threads={num_threads!r} is not a whole number of 1 or more, or 'auto'.", param="num_threads"
         )
     return max(1, min(num_threads, items))
-
-
-@functools.cache
-def _stream_threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(STREAM_THREADS, thread_name_prefix="palmette-stream")

@@ -1,14 +1,15 @@
 """Sampling options as programs write them, made into SamplingParams.
 
 A gen's own options win over those given to `run`, which win over the language's defaults. Names and values are
-checked where they are written; what isn't built is refused by name.
+checked where they are written; what isn't built is refused by name. `priority` and `timeout`, of the call and not of
+the sampling, go the same way.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,13 +25,17 @@ DEFAULTS: SamplingOptions = {"max_tokens": 128, "temperature": 1.0}
 _FIELDS = frozenset(field.name for field in msgspec.structs.fields(SamplingParams))
 _ALIASES = {"max_new_tokens": "max_tokens", "return_logprob": "logprobs", "top_logprobs_num": "top_logprobs"}
 _NOT_BUILT = {
-    "dtype": "turn the text into a value in the program, for example int(s['x'])",
     "logprob_start_len": "use return_logprob for output tokens, or select(...) to score a given text",
     "return_text_in_logprobs": "token texts are reported for choices; for gen, the variable holds the text",
 }
 _GRAMMARS = ("regex", "json_schema", "ebnf", "choices", "jump", "complete")
-SAMPLING_NAMES = frozenset(_FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | (set(_GRAMMARS) - {"choices"}) | {"n"})
+_CALL = ("priority", "timeout")
+_OF_ONE_GEN = ("n", "type", "dtype")
+SAMPLING_NAMES = frozenset(
+    _FIELDS | _ALIASES.keys() | _NOT_BUILT.keys() | (set(_GRAMMARS) - {"choices"}) | {*_CALL, *_OF_ONE_GEN}
+)
 """Every sampling option that `run`, `run_batch` and `gen` know by name."""
+MOST_OUTPUTS = 128
 
 
 def options(given: Mapping[str, Any]) -> SamplingOptions:
@@ -46,8 +51,10 @@ def options(given: Mapping[str, Any]) -> SamplingOptions:
             raise Unsupported(
                 f"{name}={value!r} is not built yet.", hint=f"Until then, {_NOT_BUILT[name]}.", param=name
             )
-        if name == "n":
-            _check_n(value)
+        if name in _OF_ONE_GEN:
+            raise InvalidRequest(f"{name}={value!r} is an option of a single gen.", hint="Give it there.", param=name)
+        if name in _CALL:
+            set_[name] = _checked_call(name, value)
             continue
         field = _ALIASES.get(name, name)
         if field not in _FIELDS:
@@ -56,23 +63,29 @@ def options(given: Mapping[str, Any]) -> SamplingOptions:
     if set_.get("top_logprobs"):
         set_.setdefault("logprobs", True)
     if set_:
-        _params(set_)
+        settle({}, set_)
     return set_
 
 
-def resolve(program: SamplingOptions, own: SamplingOptions) -> SamplingParams:
-    """The parameters of one gen."""
-    return _params({**DEFAULTS, **program, **own})
+class Settled(NamedTuple):
+    """The parameters of one gen. `timeout` in seconds."""
+
+    params: SamplingParams
+    priority: int | None = None
+    timeout: float | None = None
+
+
+def settle(program: SamplingOptions, own: SamplingOptions) -> Settled:
+    """The parameters of one gen: its own options, those of the run, the defaults."""
+    fields = {**DEFAULTS, **program, **own}
+    priority, timeout = fields.pop("priority", None), fields.pop("timeout", None)
+    return Settled(SamplingParams(**fields).check(), priority, timeout)
 
 
 def derive_seed(seed: int, *path: int) -> int:
     """A seed for a part of a program, by its path: forks and batch items draw independently, yet repeatably."""
     text = "/".join(map(str, (seed, *path)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
-def _params(fields: SamplingOptions) -> SamplingParams:
-    return SamplingParams(**fields).check()
 
 
 def _normalised(field: str, value: Any) -> Any:
@@ -89,10 +102,24 @@ def _normalised(field: str, value: Any) -> Any:
     return value
 
 
-def _check_n(value: Any) -> None:
-    if value != 1 or isinstance(value, bool):
-        raise Unsupported(
-            f"n={value!r} is not built yet.",
-            hint="Use forks = s.fork(n) and one gen in each; the forks share their prefix.",
-            param="n",
-        )
+def _checked_call(name: str, value: Any) -> Any:
+    if name == "priority":
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+            raise InvalidRequest(f"priority={value!r} is not a whole number of 32 bits.", param="priority")
+    else:
+        check_seconds(name, value)
+    return value
+
+
+def check_seconds(name: str, value: Any) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise InvalidRequest(f"{name}={value!r} is not a number of seconds above 0.", param=name)
+
+
+def outputs(n: Any) -> int:
+    """How many outputs `n` asks for. Raises InvalidRequest."""
+    if n is None:
+        return 1
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MOST_OUTPUTS:
+        raise InvalidRequest(f"n={n!r} is not a whole number from 1 to {MOST_OUTPUTS}.", param="n")
+    return n

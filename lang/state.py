@@ -30,10 +30,13 @@ from palmette.lang.interpreter import Interpreter
 from palmette.lang.loop import refuse_on
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
 from palmette.lang.primitives import turn
-from palmette.lang.sampling import SamplingOptions, derive_seed, resolve
+from palmette.lang.sampling import SamplingOptions, derive_seed, settle
+from palmette.lang.threads import Job
 from palmette.lang.usage import ProgramUsage
 from palmette.lang.variables import Scope, Variable, started_future
-from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
+
+REASONING_SUFFIX = "_reasoning_content"
 
 
 class ProgramState:
@@ -64,6 +67,7 @@ class ProgramState:
         self._role: str | None = parent._role if parent is not None else None
         self._over: str | None = None  # why nothing can be appended any more
         self._task: object = None
+        self._job: Job | None = None
         self._body: object = None  # the thread or task that runs the program, where it is not the caller's
 
     # Writing
@@ -150,27 +154,31 @@ class ProgramState:
         await self._await()
         return self._interpreter.transcript.all_messages()
 
-    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
-        """The text as it grows: of one variable, or of the whole state."""
+    def text_iter(self, var_name: str | None = None, index: int = 0) -> Iterator[str]:
+        """The text as it grows: of one variable, or of the whole state. `index`: which output of a gen with n."""
         if var_name is None:
+            self._written_elsewhere()
             for piece in self._interpreter.stream:
                 yield piece.text
             return
         variable = self._variable(var_name)
-        for piece in variable.stream:
+        for piece in variable.output_stream(index):
             if piece.text:
                 yield piece.text
 
-    async def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> AsyncIterator[Any]:
+    async def text_async_iter(
+        self, var_name: str | None = None, return_meta_data: bool = False, index: int = 0
+    ) -> AsyncIterator[Any]:
         """As text_iter; with `return_meta_data` (for a variable) pairs of text and meta info."""
         if return_meta_data and var_name is None:
             raise InvalidRequest("return_meta_data=True needs a variable.", hint="Give var_name.", param="var_name")
         if var_name is None:
+            self._written_elsewhere()
             async for piece in self._interpreter.stream:
                 yield piece.text
             return
         variable = await self._scope.afind(var_name, wait=self._written_elsewhere())
-        async for piece in variable.stream:
+        async for piece in variable.output_stream(index):
             if return_meta_data:
                 yield piece.text, piece.meta
             elif piece.text:
@@ -258,12 +266,23 @@ class ProgramState:
             child.abandon(error, where, node)
         self._interpreter.fail(error)
 
+    def cancel(self, reason: str = "the program was cancelled") -> None:
+        """Stop it: what runs is aborted, its forks too. Readers get the reason; what was written stays readable."""
+        self.abandon(Aborted(f"{reason}."), caller(), "cancel()")
+
     def body_runs_elsewhere(self) -> None:
         """Readers may now wait for variables that the program has not declared yet."""
         self._scope.sealed = False
 
-    def body_is_here(self) -> None:
+    def body_waits(self, job: Job) -> None:
+        """The body runs when it gets a thread; who waits for it may hurry it."""
+        self._job = job
+
+    def begin(self, deadline: float | None) -> None:
+        """The body begins, in this thread or task; within `deadline` seconds it is over, or fails with TimedOut."""
         self._body = _whoami()
+        if deadline is not None:
+            self._expire_in(deadline)
 
     def keep(self, task: object) -> None:
         """Hold the task that runs the body (event loops hold them weakly)."""
@@ -296,17 +315,27 @@ class ProgramState:
 
     # Inside
 
+    def _expire_in(self, seconds: float) -> None:
+        loop = self._interpreter.loop
+
+        def expired() -> None:
+            where, node = self._interpreter.at or (Location("?", 0, "?"), "deadline")
+            cause = TimedOut(f"the program's deadline of {seconds:g} s has passed.", hint="Give it more time.")
+            self.abandon(cause, where, node)
+
+        def begin() -> None:
+            handle = loop.call_later(seconds, expired)
+            self._interpreter.done.add_done_callback(lambda _: handle.cancel())
+
+        loop.call_soon_threadsafe(begin)
+
     def _append(self, items: tuple[Expr, ...], where: Location) -> None:
         """Settle `items` in the program's thread (parameters checked, variables declared) and hand them on."""
         self._check_writable(where)
         nodes: list[Node] = []
         for item in items:
             if isinstance(item, GenNode):
-                try:
-                    params = resolve(self._sampling, item.sampling)
-                except InvalidRequest as cause:
-                    raise ProgramError(cause, where, str(item)) from cause
-                nodes.append(Generation(item, params, self._declare(item.name)))
+                nodes.append(self._generation(item, where))
             elif isinstance(item, SelectNode):
                 nodes.append(Selection(item, self._declare(item.name)))
             elif isinstance(item, RoleBegin | RoleEnd):
@@ -317,6 +346,18 @@ class ProgramState:
                 nodes.append(item)
         if nodes:
             self._submit(nodes, where)
+
+    def _generation(self, item: GenNode, where: Location) -> Generation:
+        try:
+            settled = settle(self._sampling, item.sampling)
+        except InvalidRequest as cause:
+            raise ProgramError(cause, where, str(item)) from cause
+        variable = thoughts = None
+        if item.name is not None:
+            variable = self._scope.declare(item.name, item.count)
+            if item.reasoning is not None:
+                thoughts = self._scope.declare(item.name + REASONING_SUFFIX, item.count)
+        return Generation(item, settled.params, variable, thoughts, settled.priority, settled.timeout)
 
     def _submit(self, nodes: list[Node], where: Location) -> None:
         self._interpreter.submit(nodes, where)
@@ -360,7 +401,11 @@ class ProgramState:
         return self._sampling if seed is None else {**self._sampling, "seed": derive_seed(seed, *path)}
 
     def _written_elsewhere(self) -> bool:
-        return not self._scope.sealed and self._body != _whoami()
+        """Whether another than the reader writes this state. If so it is about to be waited for."""
+        elsewhere = not self._scope.sealed and self._body != _whoami()
+        if elsewhere and self._job is not None:
+            self._job.hurry()
+        return elsewhere
 
     def _variable(self, name: str) -> Variable:
         refuse_on(self._interpreter.loop)

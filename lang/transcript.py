@@ -13,24 +13,38 @@ class Transcript:
     messages: list[dict[str, str]] = field(default_factory=list)
     role: str | None = None
     content: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
 
     def copy(self) -> Transcript:
-        return Transcript(list(self.pieces), [dict(m) for m in self.messages], self.role, list(self.content))
+        messages = [dict(message) for message in self.messages]
+        return Transcript(list(self.pieces), messages, self.role, list(self.content), list(self.reasoning))
 
-    def write(self, text: str) -> None:
-        """Content of the open turn."""
+    def write(self, text: str, reasoning: str = "") -> None:
+        """Content of the open turn, and what was thought before it."""
         if self.role is not None:
             self.content.append(text)
+            if reasoning:
+                self.reasoning.append(reasoning)
 
     def begin(self, role: str) -> None:
-        self.role, self.content = role, []
+        self.role, self.content, self.reasoning = role, [], []
 
     def end(self) -> None:
-        if self.role is not None:
-            self.messages.append({"role": self.role, "content": "".join(self.content)})
-        self.role, self.content = None, []
+        self.messages += self._open_turn()
+        self.role, self.content, self.reasoning = None, [], []
+
+    def append(self, other: Transcript, *, since_turn: int, since_content: int) -> None:
+        """What `other`, a fork of this one, has had since: its turns, or its part of the open turn."""
+        self.messages += [dict(message) for message in other.messages[since_turn:]]
+        if self.role is not None and other.role == self.role and len(other.messages) == since_turn:
+            self.content += other.content[since_content:]
 
     def all_messages(self) -> list[dict[str, str]]:
         """Whole turns, and the open one as far as it goes."""
-        open_turn = [{"role": self.role, "content": "".join(self.content)}] if self.role is not None else []
-        return [dict(message) for message in self.messages] + open_turn
+        return [dict(message) for message in self.messages] + self._open_turn()
+
+    def _open_turn(self) -> list[dict[str, str]]:
+        if self.role is None:
+            return []
+        turn = {"role": self.role, "content": "".join(self.content)}
+        return [turn | {"reasoning_content": "".join(self.reasoning)} if self.reasoning else turn]

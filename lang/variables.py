@@ -9,6 +9,7 @@ from typing import Any
 
 from palmette.lang.errors import ProgramError, UnknownVariable
 from palmette.lang.streams import Signal, TextStream
+from palmette.runtime.errors import InvalidRequest
 
 
 def started_future() -> Future[Any]:
@@ -19,25 +20,41 @@ def started_future() -> Future[Any]:
 
 
 class Variable:
-    """A value to come. `future` gives it or the failure that took it away; `stream` its text as it grows."""
+    """A value to come. `future` gives it or the failure that took it away; `stream` its text as it grows.
 
-    __slots__ = ("future", "meta", "name", "stream")
+    Where a gen has several outputs, `stream` is the first one's; see `output_stream`.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("_more", "future", "meta", "name", "stream")
+
+    def __init__(self, name: str, outputs: int = 1) -> None:
         self.name = name
         self.future = started_future()
         self.meta: dict[str, Any] | None = None  # complete when `future` is done
         self.stream = TextStream()
+        self._more = [TextStream() for _ in range(outputs - 1)] if outputs > 1 else ()
+
+    def output_stream(self, index: int) -> TextStream:
+        """The text of output `index` as it grows. Raises InvalidRequest where there are fewer."""
+        if not 0 <= index <= len(self._more):
+            raise InvalidRequest(
+                f"{self.name!r} has {len(self._more) + 1} outputs, so none with index {index!r}.",
+                hint="Ask for more with n=.",
+                param="index",
+            )
+        return self._more[index - 1] if index else self.stream
 
     def fill(self, value: Any, meta: dict[str, Any] | None = None) -> None:
         if not self.future.done():
             self.meta = meta
-            self.stream.end()
+            for stream in (self.stream, *self._more):
+                stream.end()
             self.future.set_result(value)
 
     def fail(self, error: ProgramError) -> None:
         if not self.future.done():
-            self.stream.end(error)
+            for stream in (self.stream, *self._more):
+                stream.end(error)
             self.future.set_exception(error)
 
     def read(self) -> Any:
@@ -74,8 +91,8 @@ class Scope:
     def names(self) -> list[str]:
         return list(self._by_name)
 
-    def declare(self, name: str) -> Variable:
-        variable = Variable(name)
+    def declare(self, name: str, outputs: int = 1) -> Variable:
+        variable = Variable(name, outputs)
         with self._signal.lock:
             self._by_name[name] = variable
             self._own.append(variable)

@@ -92,6 +92,19 @@ class Aborted(PalmetteError):
     http_status = 499
 
 
+class TooSlow(PalmetteError):
+    """The client began to send a body and stopped."""
+
+    http_status = 408
+
+
+class TimedOut(PalmetteError):
+    """It took longer than the program allows."""
+
+    retryable = True
+    http_status = 504
+
+
 class Overloaded(PalmetteError):
     """Too much is queued."""
 
@@ -121,7 +134,7 @@ _KINDS: dict[str, type[PalmetteError]] = {
     kind.__name__: kind
     for kind in (
         InvalidRequest, ContextLengthExceeded, NeverFits, GrammarError, Unsupported, ModelError, ModelNotFound,
-        DamagedModel, UnknownArchitecture, Aborted, Overloaded, EngineDied, BranchLost, InternalError,
+        DamagedModel, UnknownArchitecture, Aborted, TimedOut, Overloaded, EngineDied, BranchLost, InternalError,
     )
 }  # fmt: skip
 

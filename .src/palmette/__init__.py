@@ -35,6 +35,7 @@ _NAMES = {
             "user_end",
             "assistant_begin",
             "assistant_end",
+            "separate_reasoning",
         ),
         _LANG + "primitives",
     ),
@@ -52,6 +53,7 @@ _NAMES = {
     "ProgramState": _LANG + "state",
     "StateGroup": _LANG + "branches",
     "ProgramError": _LANG + "errors",
+    "NotOfType": _LANG + "types",
     "RuntimeEndpoint": _LANG + "backends.http",
     "ScriptedBackend": _LANG + "backends.scripted",
     "Engine": "palmette.runtime.engine",
@@ -66,9 +68,8 @@ _MODULES = {"grammar": "palmette.runtime.grammar.compile"}
 _ELSEWHERE = {
     "image": "the models here read text only",
     "video": "the models here read text only",
-    "gen_int": "use gen(...) and int(s['x'])",
+    "gen_int": "use gen(..., type=int)",
     "gen_string": "use gen(...)",
-    "separate_reasoning": "the text of gen holds the reasoning as the model wrote it",
     "OpenAI": "run on Runtime() or RuntimeEndpoint(url)",
     "Anthropic": "run on Runtime() or RuntimeEndpoint(url)",
     "LiteLLM": "run on Runtime() or RuntimeEndpoint(url)",
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from palmette.lang.primitives import assistant_end as assistant_end
     from palmette.lang.primitives import gen as gen
     from palmette.lang.primitives import select as select
+    from palmette.lang.primitives import separate_reasoning as separate_reasoning
     from palmette.lang.primitives import system as system
     from palmette.lang.primitives import system_begin as system_begin
     from palmette.lang.primitives import system_end as system_end
@@ -109,6 +111,7 @@ if TYPE_CHECKING:
     from palmette.lang.program import Program as Program
     from palmette.lang.program import function as function
     from palmette.lang.state import ProgramState as ProgramState
+    from palmette.lang.types import NotOfType as NotOfType
     from palmette.runtime.config import EngineConfig as EngineConfig
     from palmette.runtime.engine import Engine as Engine
     from palmette.runtime.errors import PalmetteError as PalmetteError

@@ -1,44 +1,33 @@
 """The seam between the language and whatever runs it: a backend opens branches; a branch is a program's state.
 
-Verbs are coroutines and run in order within a branch; the language's core is the only caller. Every verb takes the
+Verbs run in order within a branch; the language's core is the only caller. A verb takes several steps, each with the
 parts that were appended before it, so that nodes that need no Python in between travel in one message.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part
-from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Step
+
+Result = Chunk | ChoiceScores
 
 
 class BackendBranch(Protocol):
     """One branch. After an engine restart a verb raises BranchLost; the language reopens from its own history."""
 
-    async def extend(self, parts: Sequence[Part]) -> str:
-        """Append `parts`; returns the text they added, template text included."""
+    def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
+        """Do `steps` in order, in one message; what each gives comes with its number (runtime/messages/branches.py).
+
+        An error leaves the branch as it was before its step. Closing the iterator aborts the step that runs.
+        `last`: the branch is closed behind them.
+        """
         ...
 
-    def generate(
-        self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
-    ) -> AsyncIterator[Chunk]:
-        """Append `parts`, then generate. The branch keeps the kept tokens. Closing the iterator aborts."""
-        ...
-
-    async def score(
-        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
-    ) -> ChoiceScores:
-        """Append `parts`, then score each choice as a continuation, in one batched call. Nothing else is appended."""
-        ...
-
-    async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
+    async def fork(self, parts: Sequence[Part], count: int) -> Sequence[BackendBranch]:
         """Append `parts`, encode what is pending, and return `count` branches that start from here."""
-        ...
-
-    async def truncate(self, position: int) -> None:
-        """Keep the first `position` tokens."""
         ...
 
     async def close(self) -> None:

@@ -7,23 +7,33 @@ opens the branch again from its history, once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import msgspec
 
-from palmette.lang.backends.base import BackendBranch
+from palmette.lang.backends.base import BackendBranch, Result
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
-from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text, Tokens
-from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.messages.tokens import pack, unpack
+from palmette.runtime.messages.branches import (
+    BeginRole,
+    EndRole,
+    Part,
+    RunBranch,
+    Step,
+    StepReply,
+    Text,
+    Tokens,
+)
+from palmette.runtime.messages.tokens import unpack
 
 CONNECTIONS = 1024
 CONNECT_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
+GATHER_SECONDS = 0.02  # branches that end within this time are closed in one message
 
 
 class HttpBackend:
@@ -44,19 +54,37 @@ class HttpBackend:
         self._client: httpx.AsyncClient | None = None
         self._closed = False
         self._running: set[asyncio.Future[None]] = set()
+        self._to_close: list[str] = []
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         return language_loop()
 
     async def open(self, *, namespace: str = "") -> BackendBranch:
-        return HttpBranch(self, (await self.post("/v1/branches", {"namespace": namespace}))["id"])
+        """A branch that the server makes with its first verb, so that opening costs no message."""
+        return HttpBranch(self, namespace)
 
     async def flush_cache(self) -> int:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
+    def close_soon(self, branch_id: str) -> None:
+        """Close a branch with others that end at about the same time, in one message."""
+        self._to_close.append(branch_id)
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close_branches(GATHER_SECONDS))
+
+    async def _close_branches(self, delay: float = 0.0) -> None:
+        await asyncio.sleep(delay)
+        self._closing = None
+        ids, self._to_close = self._to_close, []
+        if ids:
+            with contextlib.suppress(EngineDied):  # then they are gone
+                await self.post("/v1/branches/close", {"ids": ids})
+
     async def close(self) -> None:
         """Close the connections, for good; verbs that run get a moment to end."""
+        await self._close_branches()
         self._closed = True
         if self._running:
             await asyncio.wait(set(self._running), timeout=CLOSE_SECONDS)
@@ -89,7 +117,7 @@ class HttpBackend:
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         async with self.connection() as client:
-            return _answer(await client.post(path, content=_encoded(body), headers=_JSON))
+            return _answer(await client.post(path, content=msgspec.json.encode(body), headers=_JSON))
 
     def unreachable(self, error: httpx.TransportError) -> EngineDied:
         return EngineDied(
@@ -122,64 +150,62 @@ class RuntimeEndpoint(HttpBackend):
 
 
 class HttpBranch:
-    """One branch of a server, by its id."""
+    """One branch of a server. It has an id once the server has said it, with the first verb's answer."""
 
-    def __init__(self, backend: HttpBackend, branch_id: str) -> None:
+    def __init__(self, backend: HttpBackend, namespace: str, branch_id: str | None = None) -> None:
         self._backend = backend
-        self._path = f"/v1/branches/{branch_id}"
+        self._namespace = namespace
+        self._id = branch_id
         self._closed = False
 
-    async def extend(self, parts: Sequence[Part]) -> str:
-        answer = await self._backend.post(f"{self._path}/extend", {"parts": _parts(parts)})
-        return str(answer["appended"])
-
-    async def generate(
-        self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
-    ) -> AsyncIterator[Chunk]:
-        body = {"parts": _parts(parts), "params": params, "return_text": return_text}
-        url = f"{self._path}/generate"
+    async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
+        body = RunBranch(steps=tuple(steps), branch=self._id, namespace=self._namespace, close=last)
+        if last:
+            self._closed = True  # by the server, however the steps end
         async with (
             self._backend.connection() as client,
-            client.stream("POST", url, content=_encoded(body), headers=_JSON) as response,
+            client.stream("POST", "/v1/branches/run", content=msgspec.json.encode(body), headers=_JSON) as response,
         ):
             if not response.is_success:
                 await response.aread()
                 _answer(response)
-            async for line in response.aiter_lines():
-                if line == "data: [DONE]":
+            async for data in _events(response.aiter_raw()):
+                if data == b"[DONE]":
                     return
-                if line.startswith("data: "):
-                    yield _chunk(msgspec.json.decode(line[len("data: ") :]))
+                reply = _decode_reply(data)
+                if reply.error is not None:
+                    raise from_info(reply.error)
+                if reply.branch is not None:
+                    self._id = reply.branch
+                elif (result := reply.chunk or reply.scores) is not None:
+                    yield reply.step, result
         raise EngineDied(f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?")
 
-    async def score(
-        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
-    ) -> ChoiceScores:
-        body = {"parts": _parts(parts), "choices": list(choices), "unconditional": unconditional}
-        return msgspec.convert(await self._backend.post(f"{self._path}/score", body), ChoiceScores)
-
     async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
-        answer = await self._backend.post(f"{self._path}/fork", {"parts": _parts(parts), "count": count})
-        return [HttpBranch(self._backend, branch_id) for branch_id in answer["ids"]]
-
-    async def truncate(self, position: int) -> None:
-        await self._backend.post(f"{self._path}/truncate", {"position": position})
+        if self._id is None:
+            self._id = (await self._backend.post("/v1/branches", {"namespace": self._namespace}))["id"]
+        answer = await self._backend.post(f"/v1/branches/{self._id}/fork", {"parts": _parts(parts), "count": count})
+        return [HttpBranch(self._backend, self._namespace, branch_id) for branch_id in answer["ids"]]
 
     async def close(self) -> None:
-        if self._closed:
-            return
+        if not self._closed and self._id is not None:
+            self._backend.close_soon(self._id)
         self._closed = True
-        async with self._backend.connection() as client:
-            response = await client.delete(self._path)
-        if response.status_code not in (404, 410):  # gone already
-            _answer(response)
 
 
 _JSON = {"content-type": "application/json"}
 
 
-def _encoded(body: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(body)
+_decode_reply = msgspec.json.Decoder(StepReply).decode
+
+
+async def _events(data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of server-sent events, each on one line, as this server writes them."""
+    rest = b""
+    async for piece in data:
+        *lines, rest = (rest + piece).split(b"\n\n")
+        for line in lines:
+            yield line.removeprefix(b"data: ")
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:
@@ -196,15 +222,6 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "BeginRole", "role": role}
         case EndRole(role):
             return {"type": "EndRole", "role": role}
-
-
-def _chunk(data: dict[str, Any]) -> Chunk:
-    """A chunk from its event; token ids come as a list. An error event is raised."""
-    error = data.get("error")
-    if error is not None:
-        raise from_info(msgspec.convert(error, ErrorInfo))
-    data["tokens"] = pack(data.get("tokens", ()))
-    return msgspec.convert(data, Chunk)
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

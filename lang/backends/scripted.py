@@ -1,20 +1,37 @@
 """A backend without a model: answers come from a function or a list. For tests, and for trying a program's flow.
 
-Token ids are UTF-8 bytes, so every id can be checked by eye. Honours max_tokens, stop strings and stop token ids; the
-template is `<role>…</role>`.
+Token ids are UTF-8 bytes, so every id can be checked by eye. Honours max_tokens and stops (strings, patterns, token
+ids); the template is `<role>…</role>`, reasoning stands between <think> and </think>.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
-from palmette.lang.backends.base import BackendBranch
+import msgspec
+
+from palmette.lang.backends.base import BackendBranch, Result
 from palmette.lang.loop import language_loop
 from palmette.runtime.errors import BranchLost, InvalidRequest
-from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text, Tokens
+from palmette.runtime.messages.branches import (
+    BeginRole,
+    ChoiceScores,
+    Chunk,
+    EndRole,
+    ExtendStep,
+    GenerateStep,
+    Part,
+    ScoreStep,
+    Step,
+    Text,
+    Tokens,
+)
+from palmette.runtime.messages.choices import DECIDE
 from palmette.runtime.messages.replies import Finish, FinishReason, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack, unpack
@@ -73,16 +90,27 @@ class ScriptedBranch:
         self.closed = False
         backend.open_branches += 1
 
-    async def extend(self, parts: Sequence[Part]) -> str:
-        self._called("extend", list(parts))
-        return self._append(parts)
+    async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
+        try:
+            for number, step in enumerate(steps):
+                match step:
+                    case GenerateStep():
+                        async with aclosing(self._generate(step)) as chunks:
+                            async for chunk in chunks:
+                                yield number, chunk
+                    case ScoreStep():
+                        yield number, self._score(step)
+                    case ExtendStep(parts=parts):
+                        self._called("extend", list(parts))
+                        yield number, Chunk(appended=self._append(parts))
+        finally:
+            if last:
+                await self.close()
 
-    async def generate(
-        self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True
-    ) -> AsyncIterator[Chunk]:
-        self._called("generate", (list(parts), params))
-        before = self.held
-        appended = self._append(parts)
+    async def _generate(self, step: GenerateStep) -> AsyncGenerator[Chunk, None]:
+        self._called("generate", (list(step.parts), step.params))
+        before, params = self.held, step.params
+        appended = self._append(step.parts)
         prompt = len(self.held)
         try:
             answer = (await self.backend.answer(self.held.decode(errors="replace"))).encode()
@@ -90,6 +118,7 @@ class ScriptedBranch:
             self.held = before  # a verb that fails leaves the branch as it was
             raise
         kept, reason, matched = _stopped(answer, params)
+        thought, rest = _thinking(kept)
         yield Chunk(appended=appended)
         for start in range(0, len(kept), self.backend.chunk_bytes):
             piece = kept[start : start + self.backend.chunk_bytes]
@@ -99,32 +128,35 @@ class ScriptedBranch:
             yield Chunk(text=piece.decode(errors="replace"), tokens=pack(list(piece)), logprobs=logprobs)
         usage = Usage(prompt_tokens=prompt, completion_tokens=len(kept), computed_tokens=prompt)
         finish = Finish(reason=reason, usage=usage, kept_tokens=len(kept), matched=matched)
-        yield Chunk(finish=finish, usage=usage)
+        if step.reasoning is None:
+            yield Chunk(finish=finish, usage=usage)
+        else:
+            yield Chunk(finish=finish, usage=usage, reasoning=thought.decode(), answer=rest.decode())
 
-    async def score(
-        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
-    ) -> ChoiceScores:
-        self._called("score", (list(parts), tuple(choices)))
-        appended = self._append(parts)
+    def _score(self, step: ScoreStep) -> ChoiceScores:
+        choices = step.choices
+        self._called("score", (list(step.parts), choices))
+        appended = self._append(step.parts)
         prompt = self.held.decode(errors="replace")
         tokens = tuple(tuple(choice.encode()) for choice in choices)
-        return ChoiceScores(
+        scores = ChoiceScores(
             tokens=tokens,
             token_texts=tuple(tuple(chr(byte) for byte in row) for row in tokens),
             logprobs=self._logprobs(prompt, choices),
-            unconditional=self._logprobs("", choices) if unconditional else None,
+            unconditional=self._logprobs("", choices) if step.unconditional else None,
             usage=Usage(prompt_tokens=len(self.held), computed_tokens=len(self.held)),
             appended=appended,
         )
+        if step.method is None:
+            return scores
+        chosen = DECIDE[step.method](scores)
+        self.held += choices[chosen].encode()
+        return msgspec.structs.replace(scores, chosen=chosen)
 
     async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
         self._called("fork", (list(parts), count))
         self._append(parts)
         return [ScriptedBranch(self.backend, self.held) for _ in range(count)]
-
-    async def truncate(self, position: int) -> None:
-        self._called("truncate", position)
-        self.held = self.held[:position]
 
     async def close(self) -> None:
         if not self.closed:
@@ -161,11 +193,20 @@ def _part_bytes(part: Part) -> bytes:
             return f"</{role}>".encode()
 
 
+def _thinking(answer: bytes) -> tuple[bytes, bytes]:
+    """What stands between <think> and </think> at the beginning, and the rest."""
+    if not answer.startswith(b"<think>"):
+        return b"", answer
+    thought, _, rest = answer.removeprefix(b"<think>").partition(b"</think>")
+    return thought.strip(), rest.lstrip()
+
+
 def _stopped(answer: bytes, params: SamplingParams) -> tuple[bytes, FinishReason, str | int | None]:
     """The answer up to the first stop, else up to max_tokens (bytes)."""
     limit = len(answer) if params.max_tokens is None else params.max_tokens
     ends: list[tuple[int, str | int]] = [(answer.find(stop.encode()), stop) for stop in params.stop]
     ends += [(answer.find(bytes([stop])), stop) for stop in params.stop_token_ids if 0 <= stop < 256]
+    ends += [(at.start(), stop) for stop in params.stop_regex if (at := re.search(stop.encode(), answer))]
     found = sorted((end, str(stop), stop) for end, stop in ends if 0 <= end < limit)
     if found:
         return answer[: found[0][0]], "stop", found[0][2]

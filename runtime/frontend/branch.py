@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 import msgspec
@@ -98,24 +99,28 @@ class Branch:
             self._state, appended = await self._engine.append(self._state, parts, encode=False)
             return appended
 
-    async def run(self, steps: Sequence[Step]) -> AsyncGenerator[tuple[int, Chunk | ChoiceScores], None]:
-        """Do `steps` one after another; what each gives comes with its number.
+    async def run(
+        self, steps: Sequence[Step], *, last: bool = False
+    ) -> AsyncGenerator[tuple[int, Chunk | ChoiceScores], None]:
+        """Do `steps` one after another; what each gives comes with its number. `last`: then close.
 
         Closing the iterator aborts the step that runs; an error leaves the branch as it was before its step.
         """
-        for number, step in enumerate(steps):
-            match step:
-                case GenerateStep():
-                    chunks = self._generate(step.parts, step.params, self._wanted(step), step.reasoning)
-                    try:
-                        async for chunk in chunks:
-                            yield number, chunk
-                    finally:
-                        await chunks.aclose()
-                case ScoreStep():
-                    yield number, await self._choose(step)
-                case ExtendStep(parts=parts):
-                    yield number, Chunk(appended=await self.extend(parts))
+        try:
+            for number, step in enumerate(steps):
+                match step:
+                    case GenerateStep():
+                        chunks = self._generate(step.parts, step.params, self._wanted(step), step.reasoning)
+                        async with aclosing(chunks):
+                            async for chunk in chunks:
+                                yield number, chunk
+                    case ScoreStep():
+                        yield number, await self._choose(step)
+                    case ExtendStep(parts=parts):
+                        yield number, Chunk(appended=await self.extend(parts))
+        finally:
+            if last:
+                await self.close()
 
     def generate(
         self, parts: Sequence[Part], params: SamplingParams, *, return_text: bool = True

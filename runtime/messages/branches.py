@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from palmette.runtime.errors import ErrorInfo
 from palmette.runtime.messages.replies import Finish, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 
@@ -123,9 +124,10 @@ class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event of a RunBranch's answer: the branch's id, or something of step number `step`."""
+    """One event of a RunBranch's answer: the branch's id, something of step `step`, or the error that ends it."""
 
     branch: str | None = None
     step: int = 0
     chunk: Chunk | None = None
     scores: ChoiceScores | None = None
+    error: ErrorInfo | None = None

@@ -63,6 +63,20 @@ def test_the_choice_is_appended_as_its_token_ids(backend) -> None:
 
     assert program.run().text() == "aé[2]"
     parts = next(call[1][0] for call in backend.calls if call[0] == "generate")
+    assert parts == [], "the runtime has appended it"
+
+
+def test_a_method_of_ones_own_decides_here_and_appends_the_token_ids(backend) -> None:
+    @sgl.function
+    def program(s):
+        s += (
+            "a"
+            + sgl.select("x", ["n", "é"], choices_method=sgl.ChoicesMethod("last", lambda _: (1, {})))
+            + sgl.gen("y")
+        )
+
+    assert program.run().text() == "aé[2]"
+    parts = next(call[1][0] for call in backend.calls if call[0] == "generate")
     assert parts == [Tokens(pack("é".encode()[i] for i in range(2)))]
 
 

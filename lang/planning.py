@@ -1,0 +1,74 @@
+"""Which nodes go to the backend in one message, and as which steps. Pure; the interpreter is its only caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from palmette.lang.errors import Location
+from palmette.lang.instructions import PASSIVE, Generation, Node, Selection
+from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
+from palmette.lang.outputs import OutputRecord
+from palmette.runtime.messages.branches import BeginRole, EndRole, ExtendStep, Part, ScoreStep, Step, Text
+
+
+@dataclass(slots=True)
+class Planned:
+    """A step, the node that it comes from (a turn that ends has none), and the text and turns before it."""
+
+    step: Step
+    at: tuple[Location, str]
+    node: Generation | Selection | None = None
+    passive: list[Node] = field(default_factory=list)
+
+    def record(self) -> OutputRecord | None:
+        return self.node.records()[0] if isinstance(self.node, Generation) else None
+
+
+def travels(node: Node) -> bool:
+    """Whether a node can share a message with its neighbours: nothing is waited for, timed or decided here."""
+    if isinstance(node, Generation):
+        return node.node.count == 1 and node.timeout is None
+    if isinstance(node, Selection):
+        return node.node.method.wire_name is not None
+    return isinstance(node, PASSIVE)
+
+
+def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tuple[list[Planned], list[Node]]:
+    """The steps of `batch` behind `pending`, and the nodes at its end that can wait for the next one.
+
+    Turns at the end are sent, since their text is the template's; plain text waits.
+    """
+    planned: list[Planned] = []
+    parts, passive = list(pending), list[Node]()
+    for node, where in batch:
+        if isinstance(node, Generation | Selection):
+            step = node.step(tuple(parts)) if isinstance(node, Generation) else _score(node, tuple(parts))
+            planned.append(Planned(step, (where, str(node)), node, passive))
+            parts, passive = [], []
+        else:
+            parts.append(part_of(node))
+            passive.append(node)
+    if planned and any(isinstance(node, RoleBegin | RoleEnd) for node in passive):
+        planned.append(Planned(ExtendStep(parts=tuple(parts)), (batch[-1][1], str(batch[-1][0])), None, passive))
+        passive = []
+    return planned, passive
+
+
+def _score(selection: Selection, parts: tuple[Part, ...]) -> ScoreStep:
+    method = selection.node.method
+    return ScoreStep(
+        parts=parts, choices=selection.node.choices, method=method.wire_name, unconditional=method.unconditional
+    )
+
+
+def part_of(node: Node) -> Part:
+    """What a node that computes nothing appends."""
+    match node:
+        case TextNode(text):
+            return Text(text)
+        case RoleBegin(role):
+            return BeginRole(role)
+        case RoleEnd(role):
+            return EndRole(role)
+    raise AssertionError(f"{node} computes something")

@@ -1,0 +1,186 @@
+"""Outputs of a type: what the model may write (a grammar), and how the text becomes a value.
+
+One entry a kind of type. Knows nothing of states or backends; `gen(type=…)` asks for an OutputType, the interpreter
+calls its `parse`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import enum
+import functools
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from palmette.runtime.errors import InvalidRequest, PalmetteError
+from palmette.runtime.messages.grammar import Constraint, constraint
+
+
+class NotOfType(PalmetteError):
+    """An output that its type can't be made of: cut off, or refused by the type's own checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputType:
+    """`parse` makes the value of the whole text; it raises ValueError where that can't be."""
+
+    name: str
+    parse: Callable[[str], Any]
+    constraint: Constraint | None = None
+    stop_regex: tuple[str, ...] = ()  # what ends the output, where its grammar lets the model go on
+
+    def value(self, text: str, *, cut_off: bool = False) -> Any:
+        """Raises NotOfType."""
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            hint = "Raise max_tokens, so that the output can end." if cut_off else "Try again, or loosen the type."
+            raise NotOfType(f"{text!r:.200} is no {self.name}: {error}.", hint=hint) from error
+
+
+# A number ends where the model goes on with something else; what follows is a stop, so it is not kept. Ending it by the
+# end of the text alone would bend the odds: after "12" a model expects words, and would be left with more digits.
+_INT = r" ?-?(0|[1-9][0-9]{0,17})"
+_INT_ENDS = (r"[^0-9 ,\-]", r" [^0-9\-]")
+_FLOAT = r" ?-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?"
+_FLOAT_ENDS = (r"[^0-9 ,.\-]", r" [^0-9\-]", r"\.[^0-9]")
+_YEAR = r"[1-9][0-9]{3}"
+_LEAP_YEAR = r"([1-9][0-9](0[48]|[2468][048]|[13579][26])|([2468][048]|[13579][26])00)"
+_DATE = (
+    rf"({_YEAR}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+    rf"|02-(0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+)
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+
+
+def _open_ended(pattern: str, ends: tuple[str, ...]) -> Constraint | None:
+    return constraint(regex=rf"{pattern}([ .]|({'|'.join(ends)})(.|\n)*)?", complete=True)
+
+
+def _pattern(pattern: str) -> Constraint | None:
+    return constraint(regex=f" ?{pattern}", complete=True)
+
+
+def _bool(text: str) -> bool:
+    return {"true": True, "false": False}[text.strip().lower()]
+
+
+_SCALARS: dict[type, OutputType] = {
+    int: OutputType("int", lambda text: int(text.rstrip(". ")), _open_ended(_INT, _INT_ENDS), _INT_ENDS),
+    float: OutputType("float", lambda text: float(text.rstrip(". ")), _open_ended(_FLOAT, _FLOAT_ENDS), _FLOAT_ENDS),
+    bool: OutputType("bool", _bool, _pattern("([Tt]rue|[Ff]alse)")),
+    str: OutputType("str", str),
+    datetime.date: OutputType("date", lambda text: datetime.date.fromisoformat(text.strip()), _pattern(_DATE)),
+    datetime.time: OutputType("time", lambda text: datetime.time.fromisoformat(text.strip()), _pattern(_TIME)),
+    datetime.datetime: OutputType(
+        "datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), _pattern(f"{_DATE}[T ]{_TIME}")
+    ),
+}
+_BY_NAME = {output.name: output for output in _SCALARS.values()}
+
+
+def output_type(given: Any) -> OutputType:
+    """The output type of a Python type, or of a scalar's name. Raises InvalidRequest for what is neither.
+
+    int, float, bool, str, date, time, datetime; an Enum or a Literal: one of its values; dataclasses, pydantic models,
+    TypedDicts, lists and whatever else has a JSON schema: JSON text, parsed.
+    """
+    if isinstance(given, OutputType):
+        return given
+    if isinstance(given, str):
+        if given in _BY_NAME:
+            return _BY_NAME[given]
+        near = difflib.get_close_matches(given, [*_BY_NAME, "integer", "string", "boolean"], n=1)
+        known = {"integer": "int", "string": "str", "boolean": "bool"}
+        hint = f"Did you mean {known.get(near[0], near[0])!r}?" if near else f"Names are {', '.join(_BY_NAME)}."
+        raise InvalidRequest(f"type={given!r} is not the name of a type.", hint=hint, param="type")
+    try:
+        return _of_type(given)
+    except TypeError:  # not hashable, so not cached
+        return _of_type.__wrapped__(given)
+
+
+@functools.lru_cache(maxsize=256)
+def _of_type(given: Any) -> OutputType:
+    if given in _SCALARS:
+        return _SCALARS[given]
+    if get_origin(given) is Literal:
+        return _one_of(f"Literal{list(get_args(given))}", {str(value): value for value in get_args(given)})
+    if isinstance(given, type) and issubclass(given, enum.Enum):
+        return _one_of(given.__name__, {str(member.value): member for member in given})
+    return _json(given)
+
+
+def _one_of(name: str, values: Mapping[str, Any]) -> OutputType:
+    """One of the texts, with a space before it or without: words' tokens begin with one."""
+    if not values or not all(values):
+        raise InvalidRequest(f"type={name} has no values, or an empty one.", param="type")
+    stripped = {text.strip(): value for text, value in values.items()}
+    texts = [*values, *(f" {text}" for text in values)]
+
+    def parse(text: str) -> Any:
+        if text.strip() not in stripped:
+            raise ValueError(f"its values are {', '.join(map(repr, values))}")
+        return stripped[text.strip()]
+
+    return OutputType(name, parse, constraint(choices=texts, complete=True))
+
+
+def _json(given: Any) -> OutputType:
+    name = getattr(given, "__name__", str(given))
+    schema, parse = _schema_and_parser(given, name)
+    return OutputType(name, parse, constraint(json_schema=_closed(schema), complete=True))
+
+
+def _schema_and_parser(given: Any, name: str) -> tuple[dict[str, Any], Callable[[str], Any]]:
+    validate = getattr(given, "model_validate_json", None)  # pydantic's models know how themselves
+    if isinstance(given, type) and callable(validate):
+        return given.model_json_schema(), validate  # type: ignore[attr-defined]
+    if not (isinstance(given, type) and hasattr(given, "__pydantic_validator__")):
+        try:
+            return msgspec.json.schema(given), msgspec.json.Decoder(given).decode
+        except (TypeError, NameError) as error:
+            problem: Exception = error
+    adapter = _pydantic_adapter()
+    if adapter is not None:
+        try:
+            known = adapter(given)
+            return known.json_schema(), known.validate_json
+        except Exception as error:  # pydantic has errors of many kinds here; all say why
+            problem = error
+    raise InvalidRequest(
+        f"type={given!r} has no JSON schema: {str(problem).splitlines()[0]}",
+        hint=f"Give a scalar ({', '.join(_BY_NAME)}), an Enum, a Literal, a dataclass or a pydantic model.",
+        param="type",
+    )
+
+
+def _pydantic_adapter() -> Any:
+    """pydantic's TypeAdapter; None where it isn't installed."""
+    try:
+        return importlib.import_module("pydantic").TypeAdapter
+    except ImportError:
+        return None
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with objects that say nothing of further properties closed: a model would make them up."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {name: value if name in ("enum", "const", "default") else _closed(value) for name, value in schema.items()}
+    if isinstance(schema.get("properties"), dict):
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def from_schema(schema: Mapping[str, Any] | str, name: str = "JSON") -> OutputType:
+    """JSON text that follows `schema`, parsed: what a tool's arguments are."""
+    return OutputType(name, json.loads, constraint(json_schema=schema, complete=True))
