@@ -105,3 +105,50 @@ def test_a_stop_that_completes_a_character_keeps_whole_characters() -> None:
 def test_tokens_beyond_the_tokenizer_spell_nothing() -> None:
     output = OutputText(VOCABULARY)
     assert output.push([1, 400]).tokens == (1, 400)
+
+
+SPELLED = {0: b"[mark]"}
+
+
+@given(tokens_strategy, stops_strategy, st.lists(st.integers(0, 4), min_size=1, max_size=12))
+@example([1, 0, 2], ["ab"], [1])
+@example([1, 0, 0, 1], ["ab"], [1, 1])
+def test_spelled_special_tokens_stand_where_they_came_and_stops_go_over_them(
+    tokens: list[int], stops: list[str], sizes: list[int]
+) -> None:
+    tokens, finish = stopped(tokens, stops, 0)
+    output = OutputText(VOCABULARY, stops=stops, spelled=SPELLED)
+    text, sent = "", []
+    position = 0
+    for size in sizes:
+        if position + size >= len(tokens):
+            break
+        piece = output.push(tokens[position : position + size])
+        position += size
+        text += piece.text
+        sent += piece.tokens
+    piece, seen = output.finish(finish, tokens[position:])
+    text += piece.text
+    sent += piece.tokens
+    kept = tokens[: seen.kept_tokens]
+    spelled = b"".join(SPELLED.get(token, PIECES[token]) for token in kept)
+    assert sent == kept
+    assert text == (spelled + seen.kept_bytes).decode("utf-8", "replace")
+    assert output.tokens_before(len(text)) >= len(kept)
+    assert all(output.tokens_before(at) <= output.tokens_before(at + 1) for at in range(len(text)))
+
+
+def test_what_may_become_a_stop_is_held_back_over_a_spelled_token() -> None:
+    output = OutputText(VOCABULARY, stops=["ab"], spelled=SPELLED)
+    assert output.push([2, 0]).text == "b[mark]"
+    assert output.push([1]).text == ""
+    assert output.push([0]).text == ""  # behind what may still be cut off
+    assert output.push([1]).text == "a[mark]"
+    assert output.tokens_before(1) == 1
+    assert output.tokens_before(2) == 2
+
+
+def test_tokens_are_counted_by_the_characters_in_which_they_begin() -> None:
+    output = OutputText(VOCABULARY)
+    output.push([1, 7, 8, 9, 2])
+    assert [output.tokens_before(at) for at in range(4)] == [0, 1, 4, 5]
