@@ -82,6 +82,11 @@ class Chats:
         self._engine = engine
         self._prompts = prompts
 
+    @property
+    def available(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._prompts is not None
+
     async def prepare(self, turn: ChatTurn, params: SamplingParams, *, namespace: str = "") -> PreparedTurn:
         """Render and encode. `params.constraint` is what the answer must match; tools add theirs.
 
