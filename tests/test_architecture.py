@@ -48,6 +48,7 @@ ALLOWED = {
         "runtime.metrics",
         "runtime.parsers",
         "runtime.text",
+        "runtime.grammar.protocol",
         "radix_cache.dump",
     ),
 }

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from palmette.runtime.api.errors import error_response
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.errors import Forbidden
 from palmette.runtime.messages.namespaces import namespace
@@ -61,16 +63,25 @@ class Access:
     """Lets through what bears one of the keys (Authorization: Bearer …, or x-api-key), compared in constant time.
 
     Without any key everybody is let through. Administrators bear the admin key; where there is none they are whoever
-    holds the only key, and whoever asks from this machine.
+    holds the only key, and whoever asks from this machine. Web pages of other origins than `origins` and the server's
+    own are kept out: a browser sends what they ask, key or none, before it asks whether they may.
     """
 
-    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, origins: Sequence[str] = ()) -> None:
         self._app = app
+        self._origins = frozenset(origin.encode() for origin in origins)
         self._keys = [key.encode() for key in keys.api]
         self._admin_key = keys.admin.encode() if keys.admin is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if not self._may_come_from(scope):
+                foreign = Forbidden(
+                    "A web page of another origin can't use this server.",
+                    hint="Allow its origin with --allow-origin.",
+                )
+                await error_response(foreign)(scope, receive, send)
+                return
             caller = self._caller(scope)
             if caller is None and scope["path"] not in OPEN_PATHS:
                 body = {
@@ -83,6 +94,13 @@ class Access:
                 return
             scope[SCOPE_KEY] = caller or Caller(admin=False)
         await self._app(scope, receive, send)
+
+    def _may_come_from(self, scope: Scope) -> bool:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if origin is None or origin in self._origins or b"*" in self._origins:
+            return True
+        return origin.partition(b"://")[2] == headers.get(b"host")
 
     def _caller(self, scope: Scope) -> Caller | None:
         given = _key_of(scope)
@@ -107,11 +125,25 @@ def _key_of(scope: Scope) -> bytes:
 
 
 def _is_near(scope: Scope) -> bool:
-    """The client is on this machine."""
+    """The client is on this machine, and calls the server by a name of this machine: a web page whose own name was
+    made to lead here doesn't."""
     client = scope.get("client")
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     if client is UNIX_SOCKET:
         return True
     try:
-        return ipaddress.ip_address(client[0]).is_loopback
+        return ipaddress.ip_address(client[0]).is_loopback and _is_own_name(host)
     except ValueError:
         return False
+
+
+def _is_own_name(host: str) -> bool:
+    """Of a Host header: an address, `localhost`, or nothing."""
+    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    if name in ("", "localhost") or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

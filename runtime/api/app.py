@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
-from palmette.runtime.api import branches, errors, native, openai_chat, openai_completions, operations
+from palmette.runtime.api import (
+    branches,
+    document,
+    errors,
+    native,
+    openai_chat,
+    openai_completions,
+    operations,
+    pages,
+)
 from palmette.runtime.api.access import Access, Keys
+from palmette.runtime.api.bodies import IGNORED_HEADER, Reading
 from palmette.runtime.api.branches import BranchTable
+from palmette.runtime.api.limits import Limits
+from palmette.runtime.api.request_log import RequestLog
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.frontend import Frontend
+
+ABOUT = "A radix-tree structured generation runtime: OpenAI's surfaces, and the native ones."
+
+
+@dataclass(frozen=True)
+class ApiOptions:
+    """What `palmette serve` lets people choose of the HTTP surface.
+
+    `lenient`: fields that would be refused for their name are left out, and named in x-palmette-ignored.
+    `log_requests`: bodies in the log. `origins`: web pages that may call from a browser; none by default.
+    """
+
+    lenient: bool = False
+    log_requests: bool = False
+    origins: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
 
 def create_app(
@@ -19,12 +49,22 @@ def create_app(
     keys: Keys = Keys(),
     names: Sequence[str] = (),
     branches_table: BranchTable | None = None,
+    options: ApiOptions = ApiOptions(),
+    version: str = "",
 ) -> FastAPI:
     """The application. Where there are API keys every request but the probes must bear one (access.py).
 
     `names`: what the model is called.
     """
-    app = FastAPI(title="Palmette", docs_url="/docs", redoc_url=None)
+    app = FastAPI(
+        title="Palmette",
+        version=version or "unknown",
+        description=ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.reading = Reading(options.limits, options.lenient, frontend.offload)
     surface = Surface(frontend, tuple(names) or (frontend.model,))
     table = branches_table or BranchTable()
     errors.install(app)
@@ -33,5 +73,17 @@ def create_app(
     app.include_router(openai_chat.router(surface))
     app.include_router(native.router(surface))
     app.include_router(branches.router(surface, table))
-    app.add_middleware(Access, keys=keys)
+    app.include_router(pages.router(app, frontend.offload))
+    document.install(app)
+    app.add_middleware(Access, keys=keys, origins=options.origins)
+    if options.origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(options.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=[IGNORED_HEADER, "retry-after"],
+        )
+    if options.log_requests:
+        app.add_middleware(RequestLog)
     return app

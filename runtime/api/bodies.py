@@ -1,95 +1,215 @@
 """Request bodies: strict about what they hold, honest about what is left out.
 
 A published field that can't be honoured is refused by name; one that has no effect here is accepted and named in the
-answer's `x-palmette-ignored` header; any other unknown field is an error with its path.
+answer's `x-palmette-ignored` header; any other unknown field is an error with its path. A lenient server leaves out
+what it would refuse for its name, and names that too.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
-import orjson
 import pydantic
 from fastapi import Request
+from pydantic import GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 from starlette.requests import ClientDisconnect
 
 from palmette.runtime.api.errors import invalid_body
-from palmette.runtime.errors import Aborted, InvalidRequest, Unsupported
+from palmette.runtime.api.json_request import LARGE, parse_json, parse_large_json
+from palmette.runtime.api.limits import BODY_SECONDS, Limits
+from palmette.runtime.errors import Aborted, InvalidRequest, TooSlow, Unsupported
+from palmette.runtime.frontend.offload import Offload
 
 IGNORED_HEADER = "x-palmette-ignored"
-LARGEST_BODY = 64 << 20  # bytes
+MOST_NAMED = 40  # fields in that header
+LONGEST_NAME = 200  # characters of one
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How this server reads bodies; the application holds it."""
+
+    limits: Limits = field(default_factory=Limits)
+    lenient: bool = False
+    offload: Offload = field(default_factory=Offload)
 
 
 class Body(pydantic.BaseModel):
-    """Base of the request bodies. Fields that are null count as left out."""
+    """Base of the request bodies. Fields that are null count as left out. The texts below fields are shown in docs."""
 
-    model_config = pydantic.ConfigDict(extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
     unsupported: ClassVar[dict[str, str]] = {}  # published field → why it is refused
     without_effect: ClassVar[frozenset[str]] = frozenset()
     _ignored: list[str] = pydantic.PrivateAttr(default_factory=list)
+    _lenient: bool = pydantic.PrivateAttr(default=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """A body refuses and ignores what its bases do, too."""
+        super().__pydantic_init_subclass__(**options)
+        for base in cls.__mro__:
+            if issubclass(base, Body):
+                cls.unsupported = {**base.unsupported, **cls.unsupported}
+                cls.without_effect |= base.without_effect
 
     @property
     def headers(self) -> dict[str, str]:
-        return {IGNORED_HEADER: ", ".join(self._ignored)} if self._ignored else {}
+        """Names what was accepted and has no effect; of the whole body, nested objects included."""
+        if not self._ignored:
+            return {}
+        names = [_printable(name) for name in dict.fromkeys(self._ignored)]
+        more = [f"and {len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+        return {IGNORED_HEADER: ", ".join(names[:MOST_NAMED] + more)}
+
+    def nested(self, given: dict[str, Any], kind: type[B], at: str) -> B:
+        """An object inside this body, read as the body was; what it ignores is named with the body's own."""
+        return parse(given, kind, at, lenient=self._lenient, ignored=self._ignored)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """What is accepted without effect is in the schema too: it says what a client may send."""
+        schema = handler.resolve_ref_schema(handler(core))
+        own_first = dict.fromkeys(name for kind in cls.__mro__ for name in vars(kind).get("__annotations__", {}))
+        given = schema.get("properties", {})
+        properties = {name: given[name] for name in own_first if name in given}
+        ignored = {name: {"description": "Accepted; has no effect here."} for name in sorted(cls.without_effect)}
+        schema["properties"] = {**properties, **given, **ignored}
+        return schema
 
 
 B = TypeVar("B", bound=Body)
+M = TypeVar("M", bound=msgspec.Struct)
 
 
 async def read(request: Request, kind: type[B]) -> B:
     """The request's body as `kind`. Raises InvalidRequest or Unsupported, naming the field."""
-    try:
-        given = orjson.loads(await _data(request))
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"The body is not JSON: {error}.") from None
-    if not isinstance(given, dict):
-        raise InvalidRequest(f"The body is a JSON {type(given).__name__}; it must be an object.")
-    return parse(given, kind)
-
-
-M = TypeVar("M", bound=msgspec.Struct)
+    reading = _reading(request)
+    data = await _data(request, reading.limits.body_bytes)
+    if len(data) < LARGE:
+        return _as_body(parse_json(data), kind, lenient=reading.lenient)
+    return await reading.offload.run(lambda: _as_body(parse_large_json(data), kind, lenient=reading.lenient))
 
 
 async def read_message(request: Request, kind: type[M]) -> M:
     """The request's body as a struct, as our own clients send it. Raises InvalidRequest, naming the field."""
+    data = await _data(request, _reading(request).limits.body_bytes)
     try:
-        return msgspec.json.decode(await _data(request), type=kind)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
         raise InvalidRequest(f"The body has a wrong form: {error}.") from None
 
 
-async def _data(request: Request) -> bytearray:
-    """The body's bytes. Raises InvalidRequest once they are too many, Aborted where the client leaves first."""
+def _reading(request: Request) -> Reading:
+    found = getattr(request.app.state, "reading", None)
+    return found if isinstance(found, Reading) else Reading()
+
+
+def _as_body(given: Any, kind: type[B], *, lenient: bool) -> B:
+    if not isinstance(given, dict):
+        raise InvalidRequest(f"The body is a JSON {type(given).__name__}; it must be an object.")
+    return parse(given, kind, lenient=lenient)
+
+
+async def _data(request: Request, most: int) -> bytearray:
+    """The body's bytes. Raises InvalidRequest once they are too many, Aborted where the client leaves first, TooSlow
+    where it stops sending."""
     data = bytearray()
+    declared = request.headers.get("content-length", "")
+    too_large = InvalidRequest(
+        f"The body has more than {most} bytes, which is the limit.",
+        hint="Send less at a time, or start the server with a larger --max-body-bytes.",
+    )
+    if declared.isdecimal() and int(declared) > most:
+        raise too_large
     try:
-        async for chunk in request.stream():
-            data += chunk
-            if len(data) > LARGEST_BODY:
-                raise InvalidRequest(
-                    f"The body has more than {LARGEST_BODY} bytes, which is the limit.", hint="Send less at a time."
-                )
+        async with asyncio.timeout(BODY_SECONDS) as patience:
+            async for chunk in request.stream():
+                patience.reschedule(asyncio.get_running_loop().time() + BODY_SECONDS)
+                data += chunk
+                if len(data) > most:
+                    raise too_large
     except ClientDisconnect:
         raise Aborted("The client went away before the end of its body.") from None
+    except TimeoutError:
+        raise TooSlow(f"No byte of the body came for {BODY_SECONDS:g} s.", hint="Send it in one go.") from None
     return data
 
 
-def parse(given: dict[str, Any], kind: type[B], at: str = "") -> B:
-    """`given` as `kind`; `at` is its path in the request's body. Raises InvalidRequest or Unsupported."""
+def parse(
+    given: dict[str, Any],
+    kind: type[B],
+    at: str = "",
+    *,
+    lenient: bool = False,
+    ignored: list[str] | None = None,
+) -> B:
+    """`given` as `kind`; `at` is its path in the request's body. Raises InvalidRequest or Unsupported.
+
+    What has no effect is named in the body's headers, and in `ignored` where that is given.
+    """
     present = {name: value for name, value in given.items() if value is not None}
+    left_out = sorted(kind.without_effect & present.keys())
     for name, why in kind.unsupported.items():
-        if name in present and not _is_off(present.pop(name)):
-            path = f"{at}.{name}" if at else name
+        if name not in present or _is_off(present.pop(name)):
+            continue
+        if not lenient:
+            path = _path(at, name)
             raise Unsupported(f"{path!r} is not supported: {why}.", hint="Leave it out.", param=path)
-    ignored = sorted(kind.without_effect & present.keys())
-    for name in ignored:
-        del present[name]
-    try:
-        body = kind.model_validate(present)
-    except pydantic.ValidationError as error:
-        raise invalid_body(error, at) from None
-    body._ignored.extend(ignored)
+        left_out.append(name)
+    for name in left_out:
+        present.pop(name, None)
+    body, unknown = _validated(present, kind, at, lenient=lenient)
+    names = [_path(at, name) for name in left_out + unknown]
+    body._lenient = lenient
+    body._ignored.extend(names)
+    if ignored is not None:
+        ignored.extend(names)
     return body
+
+
+def _validated(present: dict[str, Any], kind: type[B], at: str, *, lenient: bool) -> tuple[B, list[str]]:
+    """The body, and the paths of unknown fields that a lenient server left out."""
+    unknown: list[str] = []
+    while True:
+        try:
+            return kind.model_validate(present), unknown
+        except pydantic.ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            extra = [each["loc"] for each in problems if each["type"] == "extra_forbidden"]
+            if not lenient or not extra or not all(_removed(present, place) for place in extra):
+                raise invalid_body(error, at) from None
+            unknown += [".".join(map(str, place)) for place in extra]
+
+
+def _removed(value: Any, place: Sequence[int | str]) -> bool:
+    """Take out what lies at `place`; False where it isn't there (in a union, pydantic names the member tried)."""
+    for step in place[:-1]:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+            continue
+        if not isinstance(value, list) or not isinstance(step, int) or step >= len(value):
+            return False
+        value = value[step]
+    if not isinstance(value, dict) or place[-1] not in value:
+        return False
+    del value[place[-1]]
+    return True
+
+
+def _path(at: str, name: str) -> str:
+    return f"{at}.{name}" if at else name
+
+
+def _printable(name: str) -> str:
+    """A field's name as a header may hold it."""
+    shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return shown.encode("ascii", "backslashreplace").decode().replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _is_off(value: Any) -> bool:

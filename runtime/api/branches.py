@@ -17,9 +17,21 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import caller_of
-from palmette.runtime.api.bodies import parse, read, read_message
+from palmette.runtime.api.answers_native import (
+    AppendedAnswer,
+    BranchChunk,
+    BranchScores,
+    ClosedAnswer,
+    ClosedManyAnswer,
+    EmptyAnswer,
+    ForkAnswer,
+    OpenBranchAnswer,
+)
+from palmette.runtime.api.bodies import read, read_message
+from palmette.runtime.api.document import READING, operation
 from palmette.runtime.api.errors import event_error
 from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.limits import BRANCH_IDLE_SECONDS, MOST_BRANCHES
 from palmette.runtime.api.schemas_native import (
     BranchForkBody,
     BranchGenerateBody,
@@ -49,14 +61,13 @@ from palmette.runtime.messages.branches import (
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.tokens import TOKEN_BYTES, pack, unpack
 
-IDLE_SECONDS = 1800.0
-MOST_BRANCHES = 10_000
+BRANCH = (400, 401, 408, 410, 429, 503)  # how a verb may fail
 
 
 class BranchTable:
     """The open branches by id, the least recently used first. Idle ones are closed after `idle_seconds`."""
 
-    def __init__(self, *, idle_seconds: float = IDLE_SECONDS, limit: int = MOST_BRANCHES) -> None:
+    def __init__(self, *, idle_seconds: float = BRANCH_IDLE_SECONDS, limit: int = MOST_BRANCHES) -> None:
         self._idle_seconds = idle_seconds
         self._limit = limit
         self._branches: OrderedDict[str, tuple[Branch, float]] = OrderedDict()
@@ -119,14 +130,15 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     routes = APIRouter(prefix="/v1/branches")
     frontend = surface.frontend
 
-    @routes.post("")
+    @routes.post("", **operation(OpenBranchAnswer, takes=OpenBranchBody, errors=(*READING, 429), tag="branches"))
     async def open_branch(request: Request) -> Response:
+        """A new branch: the state of a program, whose verbs follow."""
         body = await read(request, OpenBranchBody)
         caller = caller_of(request)
         branch = await frontend.open_branch(body.cache_namespace(caller), body.scheduling(caller))
         return JsonResponse({"id": await table.add(branch)})
 
-    @routes.post("/run")
+    @routes.post("/run", **operation(takes=RunBranch, streams=StepReply, errors=BRANCH, tag="branches"))
     async def run(request: Request) -> Response:
         """Steps on a branch, in one message: a new branch, or an open one by its id."""
         body = await read_message(request, RunBranch)
@@ -143,31 +155,38 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         opened = branch_id if body.branch is None else None
         ended = _ended(table, branch, branch_id) if body.close else None
         return EventStream(
-            _replies(branch, body.steps, opened, ended), lambda error: event({"error": event_error(error.info())})
+            _replies(branch, body.steps, opened, ended), lambda error: _message(StepReply(error=error.info()))
         )
 
-    @routes.post("/close")
+    @routes.post("/close", **operation(ClosedManyAnswer, takes=CloseBranchesBody, tag="branches"))
     async def close_all(request: Request) -> Response:
+        """End several."""
         body = await read(request, CloseBranchesBody)
         return JsonResponse({"closed": sum([await table.remove(branch_id) for branch_id in body.ids])})
 
-    @routes.post("/{branch_id}/extend")
+    @routes.post("/{branch_id}/extend", **operation(AppendedAnswer, takes=PartsBody, errors=BRANCH, tag="branches"))
     async def extend(branch_id: str, request: Request) -> Response:
+        """Append text, token ids or turns."""
         body = await read(request, PartsBody)
         return JsonResponse({"appended": await table.get(branch_id).extend(parts_of(body.parts, frontend))})
 
-    @routes.post("/{branch_id}/generate")
+    @routes.post(
+        "/{branch_id}/generate",
+        **operation(takes=BranchGenerateBody, streams=BranchChunk, errors=BRANCH, tag="branches"),
+    )
     async def generate(branch_id: str, request: Request) -> Response:
+        """Append, then generate; the output is appended too. Always a stream."""
         body = await read(request, BranchGenerateBody)
-        fields = parse(body.params, SamplingObject, "params")
+        fields = body.nested(body.params, SamplingObject, "params")
         params = fields.sampling(max_tokens=fields.limit(), logprobs=fields.logprobs, top_logprobs=fields.top_logprobs)
         params.check(frontend.vocabulary.size)
         parts = parts_of(body.parts, frontend)
         chunks = table.get(branch_id).generate(parts, params, return_text=body.return_text)
         return EventStream(_events(chunks), lambda error: event({"error": event_error(error.info())}))
 
-    @routes.post("/{branch_id}/score")
+    @routes.post("/{branch_id}/score", **operation(BranchScores, takes=BranchScoreBody, errors=BRANCH, tag="branches"))
     async def score(branch_id: str, request: Request) -> Response:
+        """Append, then the log-probabilities of each choice."""
         body = await read(request, BranchScoreBody)
         work = table.get(branch_id).score(
             parts_of(body.parts, frontend), body.choices, unconditional=body.unconditional
@@ -175,21 +194,24 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         scores = await unless_gone(request, work)
         return Response(msgspec.json.encode(scores), media_type="application/json")
 
-    @routes.post("/{branch_id}/fork")
+    @routes.post("/{branch_id}/fork", **operation(ForkAnswer, takes=BranchForkBody, errors=BRANCH, tag="branches"))
     async def fork(branch_id: str, request: Request) -> Response:
+        """Append, then as many new branches that start from here."""
         body = await read(request, BranchForkBody)
         branch = table.get(branch_id)
         forks, appended = await branch.fork_with_text(parts_of(body.parts, frontend), body.count)
         return JsonResponse({"ids": await table.add_all(forks), "appended": appended})
 
-    @routes.post("/{branch_id}/truncate")
+    @routes.post("/{branch_id}/truncate", **operation(EmptyAnswer, takes=TruncateBody, errors=BRANCH, tag="branches"))
     async def truncate(branch_id: str, request: Request) -> Response:
+        """Keep the first tokens only."""
         body = await read(request, TruncateBody)
         await table.get(branch_id).truncate(body.position)
         return JsonResponse({})
 
-    @routes.delete("/{branch_id}")
+    @routes.delete("/{branch_id}", **operation(ClosedAnswer, errors=(401,), tag="branches"))
     async def close(branch_id: str) -> Response:
+        """End a branch; what runs on it is aborted."""
         return JsonResponse({"closed": await table.remove(branch_id)})
 
     return routes

@@ -13,3 +13,9 @@ class JsonResponse(Response):
 
     def render(self, content: Any) -> bytes:
         return orjson.dumps(content)
+
+
+class PlainResponse(Response):
+    """JSON that is written already."""
+
+    media_type = "application/json"

@@ -7,70 +7,114 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
+import orjson
 from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import caller_of
-from palmette.runtime.api.bodies import parse, read
+from palmette.runtime.api.answers_native import (
+    AbortAnswer,
+    CacheAnswer,
+    DetokenizeAnswer,
+    FlushAnswer,
+    GenerateAnswer,
+    GenerateEvent,
+    TokenizeAnswer,
+)
+from palmette.runtime.api.bodies import read
+from palmette.runtime.api.document import GENERATING, READING, operation
 from palmette.runtime.api.errors import error_body
-from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.json_response import JsonResponse, PlainResponse
+from palmette.runtime.api.openai_replies import token_text
 from palmette.runtime.api.schemas_native import (
     AbortBody,
     DetokenizeBody,
     GenerateBody,
-    SamplingObject,
+    GenerateSampling,
     TokenizeBody,
 )
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface, chat_messages
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.frontend import Generation, collect
-from palmette.runtime.messages.replies import Finish, TokenLogprob
+from palmette.runtime.frontend import Frontend, Generation, collect
+from palmette.runtime.messages.replies import Finish, TokenLogprob, TreeDump
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.messages.tokens import unpack
+from palmette.runtime.messages.tokens import count, unpack
 
 
 def router(surface: Surface) -> APIRouter:
     routes = APIRouter()
     frontend = surface.frontend
 
-    @routes.post("/generate")
+    @routes.post(
+        "/generate",
+        **operation(
+            GenerateAnswer | list[GenerateAnswer],
+            takes=GenerateBody,
+            streams=GenerateEvent,
+            errors=GENERATING,
+            tag="native",
+        ),
+    )
     async def generate(request: Request) -> Response:
+        """Continue texts, token ids or a chat. A list, or `n` above 1, is answered with a list."""
         body = await read(request, GenerateBody)
+        surface.check_model(body.model)
+        fields = _fields(body)
         prompts, many = await _prompts(surface, body)
         generations = surface.submit_all(
             prompts,
-            _params(body),
+            _params(body, fields),
             request_id=body.rid or uuid.uuid4().hex,
+            count=fields.n,
             caller=caller_of(request),
             fields=body,
             prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
         )
+        many = many or fields.n > 1
         if body.stream:
             return EventStream(
-                _events(generations, many=many), lambda error: event(error_body(error)), owned=generations
+                _events(generations, many=many),
+                lambda error: event(error_body(error)),
+                headers=body.headers,
+                owned=generations,
             )
-        answers = await unless_gone(request, _answers(generations))
-        return JsonResponse(answers if many else answers[0])
+        answers = await unless_gone(request, _answers(surface, generations, many=many))
+        return PlainResponse(answers, headers=body.headers)
 
-    @routes.post("/tokenize")
+    @routes.post("/tokenize", **operation(TokenizeAnswer, takes=TokenizeBody, tag="native"))
     async def tokenize(request: Request) -> Response:
+        """Token ids of a text or a chat."""
         body = await read(request, TokenizeBody)
+        surface.check_model(body.model)
         if (body.prompt is None) == (body.messages is None):
             raise InvalidRequest("Give one of 'prompt' and 'messages'.", param="prompt")
         if body.messages is not None:
             tokens = await frontend.tokens_of(chat_messages(body.messages))
+        elif body.add_special_tokens:
+            tokens = await frontend.tokens_of(body.prompt or "", special=body.special)
         else:
             tokens = await frontend.encode(body.prompt or "", special=body.special)
-        return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": frontend.context_length})
+        answer: dict[str, Any] = {
+            "tokens": tokens,
+            "count": len(tokens),
+            "max_model_len": frontend.context_length,
+        }
+        if body.return_token_strs:
+            answer["token_strs"] = [token_text(frontend.vocabulary, token) for token in tokens]
+        return JsonResponse(answer, headers=body.headers)
 
-    @routes.post("/detokenize")
+    @routes.post("/detokenize", **operation(DetokenizeAnswer, takes=DetokenizeBody, tag="native"))
     async def detokenize(request: Request) -> Response:
+        """The text of token ids."""
         body = await read(request, DetokenizeBody)
+        surface.check_model(body.model)
         frontend.check_tokens(body.tokens)
-        return JsonResponse({"prompt": frontend.text_of(body.tokens, special=body.special)})
+        text = await surface.beside(len(body.tokens), lambda: frontend.text_of(body.tokens, special=body.special))
+        return JsonResponse({"prompt": text}, headers=body.headers)
 
-    @routes.post("/abort")
+    @routes.post("/abort", **operation(AbortAnswer, takes=AbortBody, errors=(*READING, 403), tag="native"))
     async def abort(request: Request) -> Response:
+        """End open requests: each is answered with what it has."""
         body = await read(request, AbortBody)
         if body.rid is None and not body.abort_all:
             raise InvalidRequest("Give 'rid', or abort_all=true.", param="rid")
@@ -78,26 +122,33 @@ def router(surface: Surface) -> APIRouter:
             caller_of(request).check_admin("Aborting every request")
         return JsonResponse({"aborted": frontend.abort(None if body.abort_all else body.rid)})
 
-    @routes.post("/flush_cache")
+    @routes.post("/flush_cache", **operation(FlushAnswer, errors=(401, 403, 503), tag="native"))
     async def flush_cache(request: Request) -> Response:
+        """Drop every cached page that no request uses; safe while requests run. For administrators."""
         caller_of(request).check_admin("Flushing the cache")
         return JsonResponse({"flushed_pages": await frontend.flush_cache()})
 
-    @routes.get("/cache")
-    async def cache(request: Request) -> Response:
+    @routes.get("/cache", **operation(CacheAnswer, errors=(401, 403, 503), tag="native"))
+    async def cache(request: Request, tokens: bool = True) -> Response:
+        """The radix tree, parents before children; `tokens=false` leaves out ids and texts. For administrators."""
         caller_of(request).check_admin("Looking into the cache")
         dump = await frontend.dump_tree()
-        nodes = [
-            {
-                **msgspec.structs.asdict(node),
-                "tokens": unpack(node.tokens),
-                "text": frontend.text_of_packed(node.tokens),
-            }
-            for node in dump.nodes
-        ]
-        return JsonResponse({"page_size": dump.page_size, "nodes": nodes})
+        return PlainResponse(await frontend.offload.run(lambda: _dump_json(frontend, dump, tokens=tokens)))
 
     return routes
+
+
+def _dump_json(frontend: Frontend, dump: TreeDump, *, tokens: bool) -> bytes:
+    """Node by node, so that other threads have their turn between any two."""
+    nodes: list[bytes] = []
+    for node in dump.nodes:
+        shown = msgspec.structs.asdict(node)
+        packed = shown.pop("tokens")
+        shown["token_count"] = count(packed)
+        if tokens:
+            shown |= {"tokens": unpack(packed), "text": frontend.text_of_packed(packed)}
+        nodes.append(orjson.dumps(shown))
+    return b'{"page_size":%d,"nodes":[%s]}' % (dump.page_size, b",".join(nodes))
 
 
 async def _prompts(surface: Surface, body: GenerateBody) -> tuple[list[list[int]], bool]:
@@ -112,35 +163,47 @@ async def _prompts(surface: Surface, body: GenerateBody) -> tuple[list[list[int]
         return [await surface.frontend.tokens_of(chat_messages(body.messages))], False
     value = body.text if body.text is not None else body.input_ids
     many = isinstance(value, list) and bool(value) and isinstance(value[0], str | list)
-    return await surface.prompts(value, given[0]), many
+    return await surface.prompts(value, given[0], special=True), many
 
 
-def _params(body: GenerateBody) -> SamplingParams:
-    fields: SamplingObject = body
-    if body.sampling_params is not None:
-        beside = body.model_fields_set & SamplingObject.model_fields.keys() - {"logprobs", "top_logprobs"}
-        if beside:
-            raise InvalidRequest(
-                f"{sorted(beside)!r} stand beside 'sampling_params'.",
-                hint="Put every sampling field into one place.",
-                param=sorted(beside)[0],
-            )
-        fields = parse(body.sampling_params, SamplingObject, "sampling_params")
+def _fields(body: GenerateBody) -> GenerateSampling:
+    """The sampling fields, wherever they stand."""
+    if body.sampling_params is None:
+        return body
+    beside = body.model_fields_set & GenerateSampling.model_fields.keys() - {"logprobs", "top_logprobs"}
+    if beside:
+        raise InvalidRequest(
+            f"{sorted(beside)!r} stand beside 'sampling_params'.",
+            hint="Put every sampling field into one place.",
+            param=sorted(beside)[0],
+        )
+    return body.nested(body.sampling_params, GenerateSampling, "sampling_params")
+
+
+def _params(body: GenerateBody, fields: GenerateSampling) -> SamplingParams:
     top = max(body.top_logprobs_num, fields.top_logprobs, body.top_logprobs)
     wanted = body.return_logprob or body.logprobs or fields.logprobs or top > 0
     return fields.sampling(max_tokens=fields.limit(), logprobs=wanted, top_logprobs=top)
 
 
-async def _answers(generations: Sequence[Generation]) -> list[dict[str, Any]]:
+async def _answers(surface: Surface, generations: Sequence[Generation], *, many: bool) -> bytes:
+    """As JSON; long ones are put together in a thread."""
     outputs = await collect(generations)
-    return [
-        {
-            "text": output.text,
-            "output_ids": list(output.tokens),
-            "meta_info": _meta(generation.id, output.finish, output.logprobs),
-        }
-        for generation, output in zip(generations, outputs, strict=True)
-    ]
+    prompts = sum(len(output.finish.prompt_logprobs or ()) for output in outputs)
+    size = sum(len(output.tokens) + 10 * len(output.logprobs) for output in outputs) + 10 * prompts
+
+    def encoded() -> bytes:
+        answers = [
+            {
+                "text": output.text,
+                "output_ids": list(output.tokens),
+                "meta_info": _meta(generation.id, output.finish, output.logprobs),
+            }
+            for generation, output in zip(generations, outputs, strict=True)
+        ]
+        return orjson.dumps(answers if many else answers[0])
+
+    return await surface.beside(size, encoded)
 
 
 async def _events(generations: Sequence[Generation], *, many: bool) -> AsyncIterator[bytes]:

@@ -6,38 +6,42 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
+import orjson
 from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import Caller, caller_of
+from palmette.runtime.api.answers_openai import CompletionAnswer, CompletionChunk
 from palmette.runtime.api.bodies import read
+from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
-from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.json_response import PlainResponse
 from palmette.runtime.api.openai_replies import CompletionLogprobs, now, usage_json
 from palmette.runtime.api.schemas_completions import CompletionBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
-from palmette.runtime.api.surface import Surface
-from palmette.runtime.errors import InvalidRequest, Unsupported
-from palmette.runtime.frontend import Output, collect
-from palmette.runtime.messages.replies import Usage
+from palmette.runtime.api.surface import Surface, split_prompts
+from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.frontend import Frontend, Generation, Output, collect
+from palmette.runtime.messages.replies import Finish, Usage
 from palmette.runtime.messages.sampling import SamplingParams
-
-DEFAULT_MAX_TOKENS = 16
 
 
 def router(surface: Surface) -> APIRouter:
     routes = APIRouter()
 
-    @routes.post("/v1/completions")
+    @routes.post(
+        "/v1/completions",
+        **operation(CompletionAnswer, takes=CompletionBody, streams=CompletionChunk, errors=GENERATING, tag="OpenAI"),
+    )
     async def completions(request: Request) -> Response:
+        """Continue a prompt, as OpenAI's completions do."""
         body = await read(request, CompletionBody)
         surface.check_model(body.model)
-        if body.prompt is None:
-            body.prompt = ""
-        prompts = await surface.prompts(body.prompt, "prompt")
+        prompts = await surface.prompts(body.prompt, "prompt", special=True)
         call = _Completion(surface, body, prompts, caller_of(request))
         if body.stream:
             return call.stream()
-        return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
+        return PlainResponse(await unless_gone(request, call.answer()), headers=body.headers)
 
     return routes
 
@@ -53,15 +57,28 @@ class _Completion:
         self._created = now()
         self._best_of = body.n if body.best_of is None else body.best_of
         self._check()
-        self._generations = surface.submit_all(
-            prompts,
-            self._params(),
-            request_id=self._id,
-            count=self._best_of,
-            caller=caller,
-            fields=body,
-            prompt_logprobs_from=0 if body.echo and body.logprobs is not None else None,
-        )
+        self._echo = Echo(surface.frontend, prompts, split_prompts(body.prompt, "prompt"))
+        scored = body.echo and body.logprobs is not None
+        self._scores: list[Generation] = []
+        if scored and body.stream:  # the prompt's log-probabilities come first, so they are asked for alone
+            nothing = msgspec.structs.replace(self._params(), max_tokens=0, min_tokens=0, constraint=None)
+            self._scores = surface.submit_all(
+                prompts, nothing, request_id=f"{self._id}-echo", caller=caller, fields=body, prompt_logprobs_from=0
+            )
+        try:
+            self._generations = surface.submit_all(
+                prompts,
+                self._params(),
+                request_id=self._id,
+                count=self._best_of,
+                caller=caller,
+                fields=body,
+                prompt_logprobs_from=0 if scored and not body.stream else None,
+            )
+        except BaseException:
+            for score in self._scores:
+                score.close()
+            raise
 
     def _check(self) -> None:
         body = self._body
@@ -69,44 +86,40 @@ class _Completion:
             raise InvalidRequest(f"best_of={body.best_of!r} is less than n={body.n!r}.", param="best_of")
         if self._best_of > body.n and body.stream:
             raise InvalidRequest("best_of can't be streamed.", hint="Leave out one of them.", param="best_of")
-        if body.echo and body.stream and body.logprobs is not None:
-            raise Unsupported(
-                "echo with logprobs can't be streamed: the prompt's log-probabilities are known at the end.",
-                hint="Leave out stream.",
-                param="stream",
-            )
 
     def _params(self) -> SamplingParams:
         body = self._body
-        longest = max(len(prompt) for prompt in self._prompts)
-        limit = body.max_tokens
-        if limit is None:
-            room = self._surface.frontend.context_length - longest
-            limit = max(min(DEFAULT_MAX_TOKENS, room), 1)
         wanted = body.logprobs is not None or self._best_of > body.n
-        return body.sampling(max_tokens=limit, logprobs=wanted, top_logprobs=body.logprobs or 0)
+        return body.sampling(max_tokens=body.max_tokens, logprobs=wanted, top_logprobs=body.logprobs or 0)
 
-    async def answer(self) -> dict[str, Any]:
+    async def answer(self) -> bytes:
+        """The answer as JSON; a long one is put together in a thread."""
         outputs = await collect(self._generations)
+        tokens = sum(len(output.tokens) for output in outputs) + self._body.echo * sum(map(len, self._prompts))
+        size = tokens * (1 + 10 * (self._body.logprobs is not None) * (1 + (self._body.logprobs or 0)))
+        return await self._surface.beside(size, lambda: orjson.dumps(self._answer(outputs)))
+
+    def _answer(self, outputs: list[Output]) -> dict[str, Any]:
         groups = [outputs[at : at + self._best_of] for at in range(0, len(outputs), self._best_of)]
         choices: list[dict[str, Any]] = []
-        for prompt, group in zip(self._prompts, groups, strict=True):
+        for number, group in enumerate(groups):
             if self._best_of > self._body.n:
                 group = sorted(group, key=_mean_logprob, reverse=True)[: self._body.n]
-            choices += [self._choice(prompt, output, len(choices) + index) for index, output in enumerate(group)]
+            choices += [self._choice(number, output, len(choices) + index) for index, output in enumerate(group)]
         usage = usage_json([o.usage for o in outputs], prompts=[group[0].usage for group in groups])
         return {**self._head(), "choices": choices, "usage": usage}
 
-    def _choice(self, prompt: Sequence[int], output: Output, index: int) -> dict[str, Any]:
+    def _choice(self, number: int, output: Output, index: int) -> dict[str, Any]:
+        """`number`: of the prompt that it continues."""
         body = self._body
-        form = CompletionLogprobs(self._surface.frontend.vocabulary)
         text = output.text
         shown: dict[str, list[Any]] | None = None
-        if body.echo:
-            text = self._surface.frontend.text_of(prompt) + text
+        form = CompletionLogprobs(self._surface.frontend.vocabulary)
         if body.logprobs is not None:
-            echoed = form.prompt([*prompt[:1], *(output.finish.prompt_logprobs or ())] if body.echo else [])
+            echoed = self._echo.logprobs(number, form, output.finish) if body.echo else form.next([])
             shown = {name: echoed[name] + values for name, values in form.next(output.logprobs).items()}
+        if body.echo:
+            text = self._echo.text(number) + text
         return {"index": index, "text": text, "logprobs": shown, "finish_reason": output.finish.reason}
 
     def stream(self) -> EventStream:
@@ -114,30 +127,33 @@ class _Completion:
             self._events(),
             lambda error: event(error_body(error)),
             headers=self._body.headers,
-            owned=self._generations,
+            owned=[*self._scores, *self._generations],
         )
 
     async def _events(self) -> AsyncIterator[bytes]:
         body = self._body
         usages: dict[int, Usage] = {}
         forms = [CompletionLogprobs(self._surface.frontend.vocabulary) for _ in self._generations]
-        echoed: set[int] = set()
+        if body.echo:
+            scores = [output.finish for output in await collect(self._scores)]
+            for index, form in enumerate(forms):
+                number = index // body.n
+                shown = self._echo.logprobs(number, form, scores[number]) if scores else None
+                yield self._event(index, self._echo.text(number), shown)
         async for index, chunk in merged(self._generations):
-            text = chunk.text
-            if body.echo and index not in echoed:
-                echoed.add(index)
-                text = self._surface.frontend.text_of(self._prompts[index // body.n]) + text
-            shown = forms[index].next(chunk.logprobs or ()) if body.logprobs is not None else None
-            reason = chunk.finish.reason if chunk.finish is not None else None
             if chunk.usage is not None:
                 usages[index] = chunk.usage
-            choice = {"index": index, "text": text, "logprobs": shown, "finish_reason": reason}
-            yield event({**self._head(), "choices": [choice], **self._no_usage()})
+            shown = forms[index].next(chunk.logprobs or ()) if body.logprobs is not None else None
+            yield self._event(index, chunk.text, shown, chunk.finish.reason if chunk.finish is not None else None)
         if self._wants_usage():
             ordered = [usages[index] for index in range(len(self._generations))]
             usage = usage_json(ordered, prompts=ordered[:: body.n])
             yield event({**self._head(), "choices": [], "usage": usage})
         yield DONE
+
+    def _event(self, index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None = None) -> bytes:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+        return event({**self._head(), "choices": [choice], **self._no_usage()})
 
     def _head(self) -> dict[str, Any]:
         return {
@@ -153,6 +169,26 @@ class _Completion:
     def _no_usage(self) -> dict[str, None]:
         """Where usage is asked for, every chunk before the last says that it has none."""
         return {"usage": None} if self._wants_usage() else {}
+
+
+class Echo:
+    """The prompts as an answer repeats them."""
+
+    def __init__(self, frontend: Frontend, prompts: Sequence[Sequence[int]], given: Sequence[str | list[int]]) -> None:
+        """`prompts`: the token ids of what was `given`, one by one."""
+        self._frontend = frontend
+        self._prompts = prompts
+        self._given = given
+
+    def text(self, number: int) -> str:
+        given = self._given[number]
+        return given if isinstance(given, str) else self._frontend.text_of(given, special=True)
+
+    def logprobs(self, number: int, form: CompletionLogprobs, finish: Finish) -> dict[str, Any]:
+        prompt, given = self._prompts[number], self._given[number]
+        start = self._frontend.text_of(prompt[:1], special=True)
+        added = isinstance(given, str) and bool(start) and not given.startswith(start)  # BOS, which nobody wrote
+        return form.prompt([*prompt[:1], *(finish.prompt_logprobs or ())], silent=int(added))
 
 
 def _mean_logprob(output: Output) -> float:

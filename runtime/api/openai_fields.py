@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
+from palmette.runtime.api.json_types import schema
+from palmette.runtime.api.limits import MOST_OUTPUTS
 from palmette.runtime.api.sampling_fields import SamplingFields
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest
@@ -15,7 +17,9 @@ from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump, a
 
 class StreamOptions(Body):
     include_usage: bool = False
-    include_obfuscation: bool = False  # nothing is ever padded here
+    """A last chunk without choices has the usage."""
+    include_obfuscation: bool = False
+    """Accepted: nothing is ever padded here."""
 
 
 class JsonSchemaFormat(Body):
@@ -35,7 +39,7 @@ class ResponseFormat(Body):
         if self.type == "text":
             return None
         if self.type == "json_object":
-            return _schema({"type": "object"}, {}, jump, complete=complete)
+            return _json({"type": "object"}, {}, jump, complete=complete)
         if self.json_schema is None:
             raise InvalidRequest(
                 "response_format has the type 'json_schema' and no json_schema.",
@@ -43,10 +47,10 @@ class ResponseFormat(Body):
                 param="response_format.json_schema",
             )
         options = {"best_effort": True} if self.json_schema.strict is False else {}
-        return _schema(self.json_schema.schema_, options, jump, complete=complete)
+        return _json(self.json_schema.schema_, options, jump, complete=complete)
 
 
-def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump, *, complete: bool) -> Constraint:
+def _json(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump, *, complete: bool) -> Constraint:
     text = as_json(schema, "response_format.json_schema.schema")
     return Constraint(
         grammar=GrammarSource(kind="json_schema", text=text, options=options), jump=jump, complete=complete
@@ -55,10 +59,15 @@ def _schema(schema: dict[str, Any] | bool, options: dict[str, Any], jump: Jump, 
 
 class OpenAIFields(SamplingFields, SchedulingFields):
     model: str = ""
-    n: int = 1
+    """One of the served names; the served model where it is left out."""
+    n: Annotated[int, schema(minimum=1, maximum=MOST_OUTPUTS)] = 1
+    """Outputs of each prompt."""
     stream: bool = False
+    """Send the output as server-sent events, as it comes."""
     stream_options: StreamOptions | None = None
+    """What a stream holds besides; no effect without one."""
     response_format: ResponseFormat | None = None
+    """Free text, any JSON object, or JSON that meets a schema."""
 
     def grammar(self) -> Constraint | None:
         named = super().grammar()
@@ -73,6 +82,13 @@ class OpenAIFields(SamplingFields, SchedulingFields):
             )
         return named or wanted
 
+    @property
+    def headers(self) -> dict[str, str]:
+        if self.stream_options is not None and not self.stream and "stream_options" not in self._ignored:
+            self._ignored.append("stream_options")
+        return super().headers
+
+    unsupported: ClassVar[dict[str, str]] = {"lora_path": "adapters are not built yet"}
     without_effect: ClassVar[frozenset[str]] = frozenset(
         {
             "metadata",

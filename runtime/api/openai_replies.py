@@ -67,23 +67,28 @@ class CompletionLogprobs:
         self._characters = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def prompt(self, tokens: Sequence[TokenLogprob | int]) -> dict[str, Any]:
-        """A whole prompt, whose text ends where the output's begins."""
-        form = self.next(tokens)
+    def prompt(self, tokens: Sequence[TokenLogprob | int], *, silent: int = 0) -> dict[str, Any]:
+        """A whole prompt, whose text ends where the output's begins. Its special tokens are text as written, but for
+        the first `silent`."""
+        form = self.next(tokens, spelled_from=silent)
         self._characters += len(self._decoder.decode(b"", final=True))
         return form
 
-    def next(self, logprobs: Sequence[TokenLogprob | int]) -> dict[str, Any]:
-        """The tokens that follow. A bare id is a token without a log-probability (the first of a prompt)."""
+    def next(self, logprobs: Sequence[TokenLogprob | int], *, spelled_from: int | None = None) -> dict[str, Any]:
+        """The tokens that follow. A bare id is a token without a log-probability (the first of a prompt).
+        `spelled_from`: the first whose text counts although it is special; none where it is left out."""
         tokens: list[str] = []
         values: list[float | None] = []
         tops: list[dict[str, float] | None] = []
         offsets: list[int] = []
-        for each in logprobs:
+        for index, each in enumerate(logprobs):
             token = each if isinstance(each, int) else each.token
             text = token_text(self._vocabulary, token)
             tokens.append(text)
-            offsets.append(self._place(token_bytes(self._vocabulary, token)))
+            data = token_bytes(self._vocabulary, token)
+            if not data and spelled_from is not None and index >= spelled_from:
+                data = text.encode()
+            offsets.append(self._place(data))
             if isinstance(each, int):
                 values.append(None)
                 tops.append(None)

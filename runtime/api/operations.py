@@ -5,8 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from palmette.runtime.api.answers_native import HealthAnswer, ReadyAnswer
+from palmette.runtime.api.answers_openai import ModelCard, ModelList
+from palmette.runtime.api.document import operation
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.surface import Surface
+from palmette.runtime.messages.replies import Counters
 
 
 def router(surface: Surface) -> APIRouter:
@@ -22,35 +26,56 @@ def router(surface: Surface) -> APIRouter:
             "max_model_len": frontend.context_length,
         }
 
-    @routes.get("/v1/models")
+    @routes.get("/v1/models", **operation(ModelList, errors=(401,), tag="OpenAI"))
     async def models() -> Response:
+        """The served names, each as a model."""
         return JsonResponse({"object": "list", "data": [model_card(name) for name in surface.names]})
 
-    @routes.get("/v1/models/{name:path}")
+    @routes.get("/v1/models/{name:path}", **operation(ModelCard, errors=(401, 404), tag="OpenAI"))
     async def model(name: str) -> Response:
+        """One of them."""
         if name not in surface.names:
             surface.check_model(name)
         return JsonResponse(model_card(name))
 
-    @routes.get("/health")
+    @routes.get("/health", **operation(HealthAnswer, errors=(), unavailable=HealthAnswer, tag="operations"))
     async def health() -> Response:
-        """200 while the engine's loop lives; 503 with the reason where it doesn't."""
+        """200 while the engine's loop lives, 503 with the reason where it doesn't. `degraded` is a 200: it serves."""
         now = frontend.health()
-        body = {"status": now.status, "heartbeat_age_seconds": now.heartbeat_age, "detail": now.detail}
         counters = frontend.counters
-        if now.status == "ok" and counters.quarantined_pages:
-            body["status"], body["detail"] = "degraded", f"{counters.quarantined_pages} pages are quarantined."
-        body |= {"running": counters.running, "waiting": counters.waiting}
+        body: dict[str, object] = {
+            "status": now.status,
+            "detail": now.detail,
+            "heartbeat_age_seconds": now.heartbeat_age,
+            "running": counters.running,
+            "waiting": counters.waiting,
+            "quarantined_pages": counters.quarantined_pages,
+            "tree_resets": counters.tree_resets,
+            "engine_restarts": frontend.metrics.restarts,
+        }
+        if now.status == "ok" and (counters.quarantined_pages or counters.tree_resets):
+            body |= {"status": "degraded", "detail": _damage(counters)}
         return JsonResponse(body, status_code=200 if now.status == "ok" else 503)
 
-    @routes.get("/ready")
+    @routes.get("/ready", **operation(ReadyAnswer, errors=(), unavailable=ReadyAnswer, tag="operations"))
     async def ready() -> Response:
         """200 when requests can be served now."""
         status = frontend.health().status
         return JsonResponse({"ready": status == "ok", "status": status}, status_code=200 if status == "ok" else 503)
 
-    @routes.get("/metrics")
+    @routes.get("/metrics", **operation(errors=(401,), media="text/plain", tag="operations"))
     async def metrics() -> Response:
-        return Response(frontend.metrics.export(), media_type=CONTENT_TYPE_LATEST)
+        """What Prometheus scrapes."""
+        exported = await frontend.offload.run(frontend.metrics.export)
+        return Response(exported, media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def _damage(counters: Counters) -> str:
+    told = []
+    if counters.quarantined_pages:
+        told.append(f"{counters.quarantined_pages} pages are quarantined.")
+    if counters.tree_resets:
+        told.append(f"The tree was damaged and has been emptied {counters.tree_resets} times.")
+    return " ".join(told)

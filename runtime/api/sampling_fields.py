@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field
 
 from palmette.runtime.api.bodies import Body
+from palmette.runtime.api.json_types import schema
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.sampling import SamplingParams
@@ -16,26 +17,47 @@ from palmette.runtime.messages.sampling import SamplingParams
 class SamplingFields(Body):
     """The fields that every generating request shares: OpenAI's, and the usual extensions."""
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int | None = None  # 0 and -1 mean off, as other servers write it
-    min_p: float = 0.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    temperature: Annotated[float, schema(minimum=0, maximum=100)] = 1.0
+    """0 takes the likeliest token. From 0 to 100."""
+    top_p: Annotated[float, schema(exclusiveMinimum=0, maximum=1)] = 1.0
+    """Only the likeliest tokens that add up to this are drawn from. Above 0, to 1."""
+    top_k: Annotated[int | None, schema(minimum=-1)] = None
+    """Only so many of the likeliest tokens are drawn from; 0 and -1 mean all."""
+    min_p: Annotated[float, schema(minimum=0, maximum=1)] = 0.0
+    """Only tokens at least this likely, relative to the likeliest, are drawn from. From 0 to 1."""
+    frequency_penalty: Annotated[float, schema(minimum=-2, maximum=2)] = 0.0
+    """Taken off a token's logit for each time the output has it. From -2 to 2."""
+    presence_penalty: Annotated[float, schema(minimum=-2, maximum=2)] = 0.0
+    """Taken off a token's logit once the output has it. From -2 to 2."""
+    repetition_penalty: Annotated[float, schema(minimum=0.01, maximum=100)] = 1.0
+    """Divides the logits of tokens of prompt and output where positive, multiplies where negative. 1: off."""
     logit_bias: dict[str, float] = Field(default_factory=dict)
-    seed: int | None = None
+    """Token id → what is added to its logit, -100 to 100."""
+    seed: Annotated[int | None, schema(minimum=-(2**63), maximum=2**64 - 1)] = None
+    """The same seed and request give the same output; output i of several has seed + i. Drawn where left out."""
     stop: str | list[str] = Field(default_factory=list)
+    """The output ends before the first of these texts."""
     stop_token_ids: list[int] = Field(default_factory=list)
+    """The output ends before the first of these tokens."""
     stop_regex: str | list[str] = Field(default_factory=list)
+    """The output ends before the first match of one of these patterns."""
     ignore_eos: bool = False
-    min_tokens: int = 0
-    regex: str | None = None  # the output as a whole matches; one of these four at most
+    """Go on behind the model's end of text."""
+    min_tokens: Annotated[int, schema(minimum=0)] = 0
+    """Nothing ends the output before so many tokens."""
+    regex: str | None = None
+    """The output as a whole matches this pattern. Of regex, ebnf, json_schema, choices and response_format one at
+    most."""
     ebnf: str | None = None
+    """The output as a whole can be derived from this grammar (GBNF, EBNF or Lark, told apart by their form)."""
     json_schema: dict[str, Any] | str | bool | None = None
+    """The output as a whole is JSON that meets this schema."""
     choices: list[str] | None = None
+    """The output as a whole is one of these texts."""
     jump: Jump = "bytes"
-    complete: bool = False  # the output ends within max_tokens wherever its grammar allows
+    """What a grammar leaves no choice about is taken without asking the model: byte by byte, token by token, or not."""
+    complete: bool = False
+    """The output ends within max_tokens wherever its grammar allows."""
 
     def sampling(self, *, max_tokens: int | None, logprobs: bool = False, top_logprobs: int = 0) -> SamplingParams:
         return SamplingParams(

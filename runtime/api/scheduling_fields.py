@@ -13,13 +13,20 @@ from palmette.runtime.messages.requests import Scheduling
 class SchedulingFields(Body):
     """Times are seconds from the request's arrival."""
 
-    priority: int = Field(default=0, ge=-(2**31), le=2**31 - 1)  # higher goes first
-    deadline: float | None = Field(default=None, gt=0)  # for the last token
-    ttft_target: float | None = Field(default=None, gt=0)  # for the first token
-    tpot_target: float | None = Field(default=None, gt=0)  # for each token after it
-    user: str | None = None  # who shares fairly, where no API keys tell
-    namespace: str = ""  # requests of different namespaces never share cached pages
-    cache_salt: str = ""  # another name of namespace
+    priority: int = Field(default=0, ge=-(2**31), le=2**31 - 1)
+    """Higher goes first."""
+    deadline: float | None = Field(default=None, gt=0)
+    """Seconds to the last token; late ones are reported, and what is due first goes first under `--policy deadline`."""
+    ttft_target: float | None = Field(default=None, gt=0)
+    """Seconds to the first token."""
+    tpot_target: float | None = Field(default=None, gt=0)
+    """Seconds for each token after the first."""
+    user: str | None = None
+    """Who shares fairly, where no API key tells."""
+    namespace: str = ""
+    """Requests of different namespaces never share cached pages."""
+    cache_salt: str = ""
+    """Another name of `namespace`."""
 
     def scheduling(self, caller: Caller) -> Scheduling:
         return Scheduling(

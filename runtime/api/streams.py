@@ -97,20 +97,23 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
-    """Items of all `sources` as they come, each with its source's index. The first error ends it."""
+    """Items of all `sources` as they come, each with its source's index. The first error ends it.
+
+    Each source is one item ahead of the reader at most: what a slow one doesn't take stays where it is small.
+    """
     if len(sources) == 1:
         async for item in sources[0]:
             yield 0, item
         return
-    queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue(len(sources))
 
     async def pump(index: int, source: AsyncIterator[T]) -> None:
         try:
             async for item in source:
-                queue.put_nowait((index, item))
-            queue.put_nowait(None)
+                await queue.put((index, item))
+            await queue.put(None)
         except Exception as error:  # handed over to the reader, which raises it
-            queue.put_nowait(error)
+            await queue.put(error)
 
     tasks = [asyncio.ensure_future(pump(index, source)) for index, source in enumerate(sources)]
     running = len(tasks)

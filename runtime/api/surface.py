@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from palmette.runtime.api.access import Caller
 from palmette.runtime.api.bodies import parse
+from palmette.runtime.api.limits import MOST_OUTPUTS
 from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.api.schemas_chat import ChatMessage, TextPart
 from palmette.runtime.errors import InvalidRequest, ModelNotFound, Unsupported
 from palmette.runtime.frontend import Frontend, Generation, Message
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import pack
 
-MOST_OUTPUTS = 128  # outputs of one HTTP request
 SEED_BITS = 2**64 - 1
+LARGE_ANSWER = 1000  # tokens, or log-probabilities: about as much as a millisecond writes
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,10 @@ class Surface:
                 f"Model {name!r} is not served here.", hint=f"Use {served}, or leave it out.", param="model"
             )
 
+    async def beside(self, size: int, work: Callable[[], T]) -> T:
+        """`work` on so many values: at once where they are few, else in a thread, so that the loop goes on."""
+        return work() if size < LARGE_ANSWER else await self.frontend.offload.run(work)
+
     def submit_all(
         self,
         prompts: Sequence[Sequence[int]],
@@ -57,17 +65,17 @@ class Surface:
         With a seed, output i of a prompt has seed + i, in 64 bits.
         """
         namespace, scheduling = fields.cache_namespace(caller), fields.scheduling(caller)
-        _check_outputs(len(prompts), count)
+        check_outputs(len(prompts), count)
         single = count * len(prompts) == 1
         opened: list[Generation] = []
         try:
-            for prompt in prompts:
+            for packed in map(pack, prompts):
                 for choice in range(count):
                     own = params
                     if params.seed is not None:
                         own = msgspec.structs.replace(params, seed=(params.seed + choice) & SEED_BITS)
-                    generation = self.frontend.submit(
-                        prompt,
+                    generation = self.frontend.submit_packed(
+                        packed,
                         own,
                         namespace=namespace,
                         scheduling=scheduling,
@@ -81,18 +89,19 @@ class Surface:
             raise
         return opened
 
-    async def prompts(self, given: Any, name: str) -> list[list[int]]:
-        """Token ids of `given`: a text, token ids, or a list of either."""
+    async def prompts(self, given: Any, name: str, *, special: bool = False) -> list[list[int]]:
+        """Token ids of `given`: a text, token ids, or a list of either. `special`: special tokens that a text spells
+        are those tokens."""
         prompts = split_prompts(given, name)
-        _check_outputs(len(prompts), 1)
+        check_outputs(len(prompts), 1)
         tokens: list[list[int]] = []
         for prompt in prompts:
-            tokens.append(await self.frontend.tokens_of(prompt))
+            tokens.append(await self.frontend.tokens_of(prompt, special=special))
             await asyncio.sleep(0)  # others have their turn between any two
         return tokens
 
 
-def _check_outputs(prompts: int, count: int) -> None:
+def check_outputs(prompts: int, count: int) -> None:
     if count < 1 or count * prompts > MOST_OUTPUTS:
         raise InvalidRequest(
             f"{prompts} prompts with {count} outputs of each make {count * prompts} outputs; 1 to {MOST_OUTPUTS} can be"
@@ -119,7 +128,7 @@ def split_prompts(given: Any, name: str) -> list[str | list[int]]:
 
 
 def _is_ids(value: list[Any]) -> bool:
-    return all(type(item) is int for item in value)
+    return set(map(type, value)) <= {int}
 
 
 def chat_messages(given: Sequence[dict[str, Any]]) -> list[Message]:

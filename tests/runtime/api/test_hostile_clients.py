@@ -8,10 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
+from frontends import make_scripted_frontend
 from live_server import LiveServer
 
 from palmette.runtime.api import bodies
+from palmette.runtime.api.app import ApiOptions
+from palmette.runtime.api.limits import Limits
 
+CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -23,6 +27,16 @@ def http(tiny: LiveServer) -> Iterator[httpx.Client]:
 
 def connected(server: LiveServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", httpx.URL(server.url).port or 0), timeout=10)
+
+
+def answered(client: socket.socket) -> bytes:
+    """A whole answer, head and JSON."""
+    answer = b""
+    while not answer.endswith(b"}}"):
+        part = client.recv(1 << 16)
+        assert part, answer
+        answer += part
+    return answer
 
 
 def complete(http: httpx.Client, **fields: Any) -> httpx.Response:
@@ -54,13 +68,21 @@ def test_the_largest_seed_has_one_after_it(http: httpx.Client) -> None:
     assert [choice["text"] for choice in both] == [last, first]
 
 
-def test_a_body_is_read_up_to_its_limit_only(tiny: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "LARGEST_BODY", 1 << 16)
-    with connected(tiny) as client:
-        client.sendall(HEAD % (1 << 40) + b" " * (1 << 17))  # and nothing more
-        answer = client.recv(1 << 16)
+@pytest.mark.parametrize("head", [HEAD % (1 << 40), CHUNKED])
+def test_a_body_is_read_up_to_its_limit_only(head: bytes) -> None:
+    options = ApiOptions(limits=Limits(body_bytes=1 << 16))
+    with LiveServer(make_scripted_frontend, options=options) as server, connected(server) as client:
+        client.sendall(head + b"20000\r\n" * (head is CHUNKED) + b" " * (1 << 17))  # and nothing more
+        answer = answered(client)
     assert b" 400 " in answer
     assert b"more than 65536 bytes" in answer
+
+
+def test_a_body_that_stops_coming_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.2)
+    with LiveServer(make_scripted_frontend) as server, connected(server) as client:
+        client.sendall(HEAD % 30 + b"{")
+        assert b" 408 " in answered(client)
 
 
 def test_a_client_that_leaves_inside_its_body_is_no_fault_of_the_server(

@@ -131,7 +131,7 @@ def test_probes_and_metrics(http: httpx.Client, server: LiveServer) -> None:
     assert http.get("/ready").json()["ready"] is True
     http.post("/generate", json={"text": "hi"})
     metrics = http.get("/metrics").text
-    assert "palmette_cached_tokens 11.0" in metrics
+    assert 'palmette_tokens_total{source="cached"} 11.0' in metrics
     assert "palmette_time_to_first_token_seconds_count" in metrics
     server.soon(lambda: server.frontend.engine_lost("restarting", "It ended."))
     try:
@@ -166,7 +166,7 @@ def test_no_traceback_leaves_the_server(
     def broken(*_: object, **__: object) -> None:
         raise KeyError("secret")
 
-    monkeypatch.setattr(server.frontend, "submit", broken)
+    monkeypatch.setattr(server.frontend, "submit_packed", broken)
     response = http.post("/generate", json={"text": "hi"})
     assert response.status_code == 500
     assert "secret" not in response.text

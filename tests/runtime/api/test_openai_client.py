@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from live_server import LiveServer
@@ -41,10 +42,14 @@ def test_completion(client: openai.OpenAI) -> None:
     assert answer.usage.prompt_tokens_details.cached_tokens == 1
 
 
-def test_completion_default_is_sixteen_tokens(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="tiny", prompt="hello")
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 16
+def test_without_max_tokens_a_completion_has_the_rest_of_the_context(tiny: LiveServer) -> None:
+    with httpx.Client(base_url=tiny.url, timeout=60) as http:
+        prompt = [7] * 2040  # of a context of 2,048
+        usage = http.post("/v1/completions", json={"prompt": prompt, "ignore_eos": True}).json()["usage"]
+        assert usage["completion_tokens"] == 8
+        refused = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 9})
+        assert refused.status_code == 400
+        assert "2040 tokens and max_tokens is 9: 2049 together, 1 more than the context of 2048" in refused.text
 
 
 def test_completion_stream_equals_non_stream(client: openai.OpenAI) -> None:
@@ -151,11 +156,7 @@ async def test_the_chat_stream_helper_accumulates(async_client: openai.AsyncOpen
         ({"max_tokens": 5000}, "more than the context of 256", "max_tokens"),
         ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
         ({"n": 1000}, "1000 outputs", "n"),
-        (
-            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]},
-            "'tools' is not supported",
-            "tools",
-        ),
+        ({"extra_body": {"functions": [{"name": "f"}]}}, "'functions' is not supported", "functions"),
         ({"extra_body": {"stop_token_ids": ["x"]}}, "stop_token_ids.0", "stop_token_ids.0"),
         ({"messages": []}, "'messages' is empty", "messages"),
         (

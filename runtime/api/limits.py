@@ -1,0 +1,64 @@
+"""Every limit of the HTTP surface in one place: what a request may hold, and how much may be open at a time.
+
+What the flags of `palmette serve` set is in `Limits`; the rest are constants, here or where they are enforced.
+`table` is what docs/server.md shows. Used by the whole api; knows nothing of requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from palmette.runtime.frontend.branch import MOST_FORKS as MOST_FORKS
+from palmette.runtime.frontend.frontend import MOST_CHOICES as MOST_CHOICES
+from palmette.runtime.frontend.frontend import MOST_OPEN, MOST_QUEUED_TOKENS
+from palmette.runtime.grammar.protocol import Limits as GrammarLimits
+from palmette.runtime.messages.sampling import MAX_LOGIT_BIAS, MAX_STOPS, MAX_TOP_LOGPROBS
+
+MOST_OUTPUTS = 128  # of one request: prompts × n
+MOST_BRANCHES = 10_000  # open at a time; the longest idle one makes room
+MOST_DETOKENIZED = 1_000_000  # token ids of one call
+BRANCH_IDLE_SECONDS = 1800.0  # before a branch is closed
+BODY_SECONDS = 60.0  # without a byte of a body that has begun
+GRAMMAR = GrammarLimits()  # of one compilation, in the engine
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What `palmette serve` lets people change."""
+
+    body_bytes: int = 16 << 20
+    open_requests: int = MOST_OPEN
+    queued_tokens: int = MOST_QUEUED_TOKENS  # prompt tokens of requests that have had no answer yet
+
+
+class Limit(NamedTuple):
+    """A row of the table: what is limited, how far, what an excess is answered, and the flag that sets it."""
+
+    what: str
+    most: str
+    status: int
+    flag: str = ""
+
+
+def table(limits: Limits = Limits()) -> list[Limit]:
+    return [
+        Limit("bytes of a body", f"{limits.body_bytes:,}", 400, "--max-body-bytes"),
+        Limit("seconds without a byte of a body that has begun", f"{BODY_SECONDS:g}", 408),
+        Limit("open requests", f"{limits.open_requests:,}", 429, "--max-open-requests"),
+        Limit(
+            "prompt tokens that wait for their first answer", f"{limits.queued_tokens:,}", 429, "--max-queued-tokens"
+        ),
+        Limit("outputs of a request (prompts × `n` or `best_of`)", f"{MOST_OUTPUTS}", 400),
+        Limit("`stop`, `stop_regex`, `stop_token_ids`, each", f"{MAX_STOPS}", 400),
+        Limit("entries of `logit_bias`", f"{MAX_LOGIT_BIAS:,}", 400),
+        Limit("`top_logprobs`, and `logprobs` of completions", f"{MAX_TOP_LOGPROBS}", 400),
+        Limit("bytes of a schema, `regex`, `ebnf` or of `choices`", f"{GRAMMAR.source_bytes:,}", 400),
+        Limit("seconds to compile one", f"{GRAMMAR.seconds:g}", 400),
+        Limit("states of a pattern's automaton", f"{GRAMMAR.states:,}", 400),
+        Limit("choices that one call scores", f"{MOST_CHOICES:,}", 400),
+        Limit("token ids of one `/detokenize`", f"{MOST_DETOKENIZED:,}", 400),
+        Limit("open branches that are at work", f"{MOST_BRANCHES:,}", 429),
+        Limit("forks of one call", f"{MOST_FORKS:,}", 400),
+        Limit("seconds until an unused branch is closed", f"{BRANCH_IDLE_SECONDS:g}", 410),
+    ]
