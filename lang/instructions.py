@@ -45,12 +45,9 @@ class Generation:
             deadline=self.timeout,
         )
 
-    def records(self) -> list[OutputRecord]:
-        """Where the outputs are gathered, each into its streams."""
-        return [
-            OutputRecord(self.node, _stream(self.variable, index), _stream(self.thoughts, index))
-            for index in range(self.node.count)
-        ]
+    def record(self, index: int = 0) -> OutputRecord:
+        """Where an output is gathered, and goes into its streams."""
+        return OutputRecord(self.node, _stream(self.variable, index), _stream(self.thoughts, index))
 
     def fill(self, records: Sequence[OutputRecord]) -> None:
         """The variables from the whole outputs: a value, or a list of them where several were asked for."""

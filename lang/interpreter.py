@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 
 from palmette.lang.backends.base import Backend, Result
@@ -33,7 +33,7 @@ from palmette.lang.instructions import (
 )
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord, call_ids, usage_report
-from palmette.lang.planning import Planned, part_of, plan, travels
+from palmette.lang.planning import Planned, plan, travels
 from palmette.lang.streams import TextStream
 from palmette.lang.transcript import Transcript
 from palmette.lang.variables import Scope, Variable, started_future
@@ -55,7 +55,7 @@ class Interpreter:
         self.done: Future[None] = started_future()
         self.failure: ProgramError | None = None
         self.transcript = Transcript()
-        self.at: tuple[Location, str] | None = None  # the node that runs
+        self.at: tuple[Location, Node] = (Location("?", 0, "?"), End())  # the node that runs
         self._connection = Connection(backend, namespace)
         self._pending: list[tuple[Part, str | None]] = []  # parts not sent yet; their text, where known here
         self._fork_piece = 0
@@ -89,7 +89,10 @@ class Interpreter:
     def _call_soon(self, callback: Callable[[], None]) -> bool:
         """False where the loop is closed: its engine was closed."""
         try:
-            self.loop.call_soon_threadsafe(callback)
+            if asyncio._get_running_loop() is self.loop:
+                self.loop.call_soon(callback)  # nobody has to be woken
+            else:
+                self.loop.call_soon_threadsafe(callback)
         except RuntimeError:
             return False
         return True
@@ -119,9 +122,12 @@ class Interpreter:
 
     async def _drain(self) -> None:
         while batch := self._next():
-            self.at = (batch[0][1], str(batch[0][0]))
+            self.at = (batch[0][1], batch[0][0])
             try:
-                await self._execute(batch)
+                if travels(batch[0][0]):
+                    await self._run(batch)
+                else:
+                    await self._execute(batch[0][0])
             except Exception as cause:
                 self._take_failure(_failed(cause, *self.at))
             except asyncio.CancelledError as cause:
@@ -178,8 +184,8 @@ class Interpreter:
                 else:
                     self.done.set_exception(self.failure)
 
-    async def _execute(self, batch: list[tuple[Node, Location]]) -> None:
-        node = batch[0][0]
+    async def _execute(self, node: Node) -> None:
+        """What is a message of its own, or none."""
         match node:
             case Fork(children):
                 await self._fork(children)
@@ -197,14 +203,11 @@ class Interpreter:
                 await self._end()
             case Generation() if node.node.count > 1:
                 await self._generate_several(node)
-            case Generation(timeout=timeout) if timeout is not None:
-                try:
-                    async with asyncio.timeout(timeout):
-                        await self._run(batch)
-                except TimeoutError:
-                    raise _too_late(f"{timeout:g} s have passed", "Raise timeout, or lower max_tokens.") from None
-            case _:
-                await self._run(batch)
+            case Generation():
+                async with _within(node.timeout):
+                    await self._run([(node, self.at[0])])
+            case Selection():  # by a method that only the program knows
+                await self._run([(node, self.at[0])])
 
     # Verbs
 
@@ -224,12 +227,12 @@ class Interpreter:
                         self._begin_step(each, result)
                     if self._take(each, result, record):
                         self.at = planned[min(number + 1, len(planned) - 1)].at
-        for node in rest:
-            self._passive(node)
+        for node, part in rest:
+            self._passive(node, part)
 
     def _begin_step(self, planned: Planned, result: Result) -> None:
-        for node in planned.passive:
-            self._passive(node)
+        for node, part in planned.passive:
+            self._passive(node, part)
         self._commit(result.appended)
 
     def _take(self, planned: Planned, result: Result, record: OutputRecord | None) -> bool:
@@ -283,16 +286,14 @@ class Interpreter:
             await self._flush()
         others = await self._connection.fork(self._parts(), generation.node.count - 1)
         self._commit(self._known_text() or "")
-        records = generation.records()
+        records = [generation.record(index) for index in range(generation.node.count)]
         tasks = [
             asyncio.ensure_future(self._one_of_several(connection, generation, index, records[index]))
             for index, connection in enumerate((self._connection, *others))
         ]
         try:
-            async with asyncio.timeout(generation.timeout):
+            async with _within(generation.timeout):
                 await asyncio.gather(*tasks)
-        except TimeoutError:
-            raise _too_late(f"{generation.timeout:g} s have passed", "Raise timeout, or lower n.") from None
         finally:
             for task in tasks:
                 task.cancel()
@@ -321,7 +322,6 @@ class Interpreter:
             connections = await self._connection.fork(self._parts(), len(children))
             self._commit(self._known_text() or "")
         except BaseException as cause:
-            assert self.at is not None
             error = self.failure or _failed(cause, *self.at)
             for child in children:
                 child.fail(error)
@@ -361,7 +361,6 @@ class Interpreter:
             if text:
                 await self._flush()
         except BaseException as cause:
-            assert self.at is not None
             reached.set_exception(self.failure or _failed(cause, *self.at))
             raise
         reached.set_result(None)
@@ -381,17 +380,15 @@ class Interpreter:
             self._commit(known)
         await self._release()
 
-    def _passive(self, node: Node) -> None:
+    def _passive(self, node: Node, part: Part) -> None:
         """Take a node that computes nothing: its part waits for the next verb."""
+        self._pending.append((part, node.text if isinstance(node, TextNode) else None))
         match node:
             case TextNode(text):
-                self._pending.append((part_of(node), text))
                 self.transcript.write(text)
             case RoleBegin(role):
-                self._pending.append((part_of(node), None))
                 self.transcript.begin(role)
             case RoleEnd():
-                self._pending.append((part_of(node), None))
                 self.transcript.end()
 
     def _parts(self) -> list[Part]:
@@ -412,13 +409,19 @@ class Interpreter:
         self.stream.push(text)
 
 
-def _too_late(what: str, hint: str) -> TimedOut:
-    return TimedOut(f"{what}.", hint=hint)
+@contextlib.asynccontextmanager
+async def _within(seconds: float | None) -> AsyncIterator[None]:
+    """Raises TimedOut once so many seconds have passed."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise TimedOut(f"{seconds:g} s have passed.", hint="Raise timeout, or ask for less (max_tokens, n).") from None
 
 
-def _failed(cause: BaseException, where: Location, node: str) -> ProgramError:
+def _failed(cause: BaseException, where: Location, node: Node) -> ProgramError:
     if isinstance(cause, ProgramError):
         return cause
     if isinstance(cause, asyncio.CancelledError):
         cause = Aborted("The program was stopped while this ran.")
-    return ProgramError(cause, where, node)
+    return ProgramError(cause, where, str(node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from palmette.lang.errors import Location
 from palmette.lang.instructions import PASSIVE, Generation, Node, Selection
@@ -11,18 +11,21 @@ from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord
 from palmette.runtime.messages.branches import BeginRole, EndRole, ExtendStep, Part, ScoreStep, Step, Text
 
+Passive = tuple[Node, Part]
+"""A node that computes nothing, and what it appends."""
+
 
 @dataclass(slots=True)
 class Planned:
     """A step, the node that it comes from (a turn that ends has none), and the text and turns before it."""
 
     step: Step
-    at: tuple[Location, str]
+    at: tuple[Location, Node]
     node: Generation | Selection | None = None
-    passive: list[Node] = field(default_factory=list)
+    passive: Sequence[Passive] = ()
 
     def record(self) -> OutputRecord | None:
-        return self.node.records()[0] if isinstance(self.node, Generation) else None
+        return self.node.record() if isinstance(self.node, Generation) else None
 
 
 def travels(node: Node) -> bool:
@@ -34,23 +37,24 @@ def travels(node: Node) -> bool:
     return isinstance(node, PASSIVE)
 
 
-def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tuple[list[Planned], list[Node]]:
+def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tuple[list[Planned], list[Passive]]:
     """The steps of `batch` behind `pending`, and the nodes at its end that can wait for the next one.
 
     Turns at the end are sent, since their text is the template's; plain text waits.
     """
     planned: list[Planned] = []
-    parts, passive = list(pending), list[Node]()
+    parts, passive = list(pending), list[Passive]()
     for node, where in batch:
         if isinstance(node, Generation | Selection):
             step = node.step(tuple(parts)) if isinstance(node, Generation) else _score(node, tuple(parts))
-            planned.append(Planned(step, (where, str(node)), node, passive))
+            planned.append(Planned(step, (where, node), node, passive))
             parts, passive = [], []
         else:
-            parts.append(part_of(node))
-            passive.append(node)
-    if planned and any(isinstance(node, RoleBegin | RoleEnd) for node in passive):
-        planned.append(Planned(ExtendStep(parts=tuple(parts)), (batch[-1][1], str(batch[-1][0])), None, passive))
+            part = part_of(node)
+            parts.append(part)
+            passive.append((node, part))
+    if planned and any(isinstance(node, RoleBegin | RoleEnd) for node, _ in passive):
+        planned.append(Planned(ExtendStep(parts=tuple(parts)), (batch[-1][1], batch[-1][0]), None, passive))
         passive = []
     return planned, passive
 

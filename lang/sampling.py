@@ -7,6 +7,7 @@ the sampling, go the same way.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -39,7 +40,20 @@ MOST_OUTPUTS = 128
 
 
 def options(given: Mapping[str, Any]) -> SamplingOptions:
-    """The options of `given` that are not None, under their SamplingParams names, checked one by one."""
+    """The options of `given` that are not None, under their SamplingParams names, checked. Not to be changed."""
+    try:
+        return _known_options(tuple((name, type(value), value) for name, value in given.items() if value is not None))
+    except TypeError:  # a value that isn't hashable
+        return _checked_options(given)
+
+
+@functools.lru_cache(maxsize=1024)
+def _known_options(given: tuple[tuple[str, type, Any], ...]) -> SamplingOptions:
+    """A program writes the same gens again and again."""
+    return _checked_options({name: value for name, _, value in given})
+
+
+def _checked_options(given: Mapping[str, Any]) -> SamplingOptions:
     set_: SamplingOptions = {}
     wanted = constraint(**{name: given[name] for name in _GRAMMARS if given.get(name) is not None})
     if wanted is not None:
@@ -63,7 +77,7 @@ def options(given: Mapping[str, Any]) -> SamplingOptions:
     if set_.get("top_logprobs"):
         set_.setdefault("logprobs", True)
     if set_:
-        settle({}, set_)
+        settle({}, set_).params.check()
     return set_
 
 
@@ -76,10 +90,14 @@ class Settled(NamedTuple):
 
 
 def settle(program: SamplingOptions, own: SamplingOptions) -> Settled:
-    """The parameters of one gen: its own options, those of the run, the defaults."""
+    """The parameters of one gen: its own options, those of the run, the defaults. Each is checked already; together
+    they are here. Raises InvalidRequest."""
     fields = {**DEFAULTS, **program, **own}
     priority, timeout = fields.pop("priority", None), fields.pop("timeout", None)
-    return Settled(SamplingParams(**fields).check(), priority, timeout)
+    params = SamplingParams(**fields)
+    if params.max_tokens is not None and params.min_tokens > params.max_tokens:
+        params.check()
+    return Settled(params, priority, timeout)
 
 
 def derive_seed(seed: int, *path: int) -> int:

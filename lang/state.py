@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from palmette.lang.backends.base import Backend
 from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
@@ -33,7 +35,7 @@ from palmette.lang.primitives import turn
 from palmette.lang.sampling import SamplingOptions, derive_seed, settle
 from palmette.lang.threads import Job
 from palmette.lang.usage import ProgramUsage
-from palmette.lang.variables import Scope, Variable, started_future
+from palmette.lang.variables import Scope, Variable, arrival, started_future
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 
 REASONING_SUFFIX = "_reasoning_content"
@@ -65,6 +67,7 @@ class ProgramState:
         self._copied_in: StateGroup | None = None
         self._forks = 0
         self._role: str | None = parent._role if parent is not None else None
+        self._behind_space: bool = parent is None or parent._behind_space
         self._over: str | None = None  # why nothing can be appended any more
         self._task: object = None
         self._job: Job | None = None
@@ -298,7 +301,7 @@ class ProgramState:
 
     async def await_done(self) -> None:
         try:
-            await asyncio.wrap_future(self._interpreter.done)
+            await arrival(self._interpreter.done)
         except ProgramError:
             return  # reading raises it
 
@@ -319,9 +322,9 @@ class ProgramState:
         loop = self._interpreter.loop
 
         def expired() -> None:
-            where, node = self._interpreter.at or (Location("?", 0, "?"), "deadline")
+            where, node = self._interpreter.at
             cause = TimedOut(f"the program's deadline of {seconds:g} s has passed.", hint="Give it more time.")
-            self.abandon(cause, where, node)
+            self.abandon(cause, where, str(node))
 
         def begin() -> None:
             handle = loop.call_later(seconds, expired)
@@ -334,22 +337,31 @@ class ProgramState:
         self._check_writable(where)
         nodes: list[Node] = []
         for item in items:
+            if isinstance(item, TextNode):
+                nodes.append(item)
+                self._behind_space = item.text[-1].isspace()
+                continue
             if isinstance(item, GenNode):
                 nodes.append(self._generation(item, where))
             elif isinstance(item, SelectNode):
                 nodes.append(Selection(item, self._declare(item.name)))
-            elif isinstance(item, RoleBegin | RoleEnd):
+            else:
+                assert isinstance(item, RoleBegin | RoleEnd), item
                 self._check_role(item, where)
                 nodes.append(item)
-            else:
-                assert isinstance(item, TextNode), item
-                nodes.append(item)
+            self._behind_space = isinstance(item, RoleBegin)
         if nodes:
             self._submit(nodes, where)
 
     def _generation(self, item: GenNode, where: Location) -> Generation:
+        own = item.sampling
+        if self._behind_space and item.type is not None and item.type.behind_space is not None:
+            own = {
+                **own,
+                "constraint": msgspec.structs.replace(own["constraint"], grammar=item.type.behind_space.grammar),
+            }
         try:
-            settled = settle(self._sampling, item.sampling)
+            settled = settle(self._sampling, own)
         except InvalidRequest as cause:
             raise ProgramError(cause, where, str(item)) from cause
         variable = thoughts = None
@@ -434,7 +446,7 @@ class ProgramState:
 
     async def _await(self, *, text: bool = False) -> None:
         try:
-            await asyncio.wrap_future(self._settled(text))
+            await arrival(self._settled(text))
         except ProgramError as error:
             raise error.again() from error.cause
 

@@ -28,11 +28,16 @@ class NotOfType(PalmetteError):
 
 @dataclass(frozen=True, slots=True)
 class OutputType:
-    """`parse` makes the value of the whole text; it raises ValueError where that can't be."""
+    """`parse` makes the value of the whole text; it raises ValueError where that can't be.
+
+    `constraint` holds the text to the type; `behind_space` where a space stands before it already. (Elsewhere the text
+    may begin with one, since the tokens of words do.)
+    """
 
     name: str
     parse: Callable[[str], Any]
     constraint: Constraint | None = None
+    behind_space: Constraint | None = None
     stop_regex: tuple[str, ...] = ()  # what ends the output, where its grammar lets the model go on
 
     def value(self, text: str, *, cut_off: bool = False) -> Any:
@@ -46,9 +51,9 @@ class OutputType:
 
 # A number ends where the model goes on with something else; what follows is a stop, so it is not kept. Ending it by the
 # end of the text alone would bend the odds: after "12" a model expects words, and would be left with more digits.
-_INT = r" ?-?(0|[1-9][0-9]{0,17})"
+_INT = r"-?(0|[1-9][0-9]{0,17})"
 _INT_ENDS = (r"[^0-9 ,\-]", r" [^0-9\-]")
-_FLOAT = r" ?-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?"
+_FLOAT = r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?"
 _FLOAT_ENDS = (r"[^0-9 ,.\-]", r" [^0-9\-]", r"\.[^0-9]")
 _YEAR = r"[1-9][0-9]{3}"
 _LEAP_YEAR = r"([1-9][0-9](0[48]|[2468][048]|[13579][26])|([2468][048]|[13579][26])00)"
@@ -59,27 +64,28 @@ _DATE = (
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 
 
-def _open_ended(pattern: str, ends: tuple[str, ...]) -> Constraint | None:
-    return constraint(regex=rf"{pattern}([ .]|({'|'.join(ends)})(.|\n)*)?", complete=True)
-
-
-def _pattern(pattern: str) -> Constraint | None:
-    return constraint(regex=f" ?{pattern}", complete=True)
+def _scalar(name: str, parse: Callable[[str], Any], pattern: str, ends: tuple[str, ...] = ()) -> OutputType:
+    if ends:
+        pattern = rf"{pattern}(({'|'.join(ends)})(.|\n)*)?"
+    spaced = constraint(regex=f" ?({pattern})", complete=True)
+    return OutputType(name, parse, spaced, constraint(regex=pattern, complete=True), ends)
 
 
 def _bool(text: str) -> bool:
-    return {"true": True, "false": False}[text.strip().lower()]
+    if (word := text.strip().lower()) not in ("true", "false"):
+        raise ValueError("it is neither True nor False")
+    return word == "true"
 
 
 _SCALARS: dict[type, OutputType] = {
-    int: OutputType("int", lambda text: int(text.rstrip(". ")), _open_ended(_INT, _INT_ENDS), _INT_ENDS),
-    float: OutputType("float", lambda text: float(text.rstrip(". ")), _open_ended(_FLOAT, _FLOAT_ENDS), _FLOAT_ENDS),
-    bool: OutputType("bool", _bool, _pattern("([Tt]rue|[Ff]alse)")),
+    int: _scalar("int", int, _INT, _INT_ENDS),
+    float: _scalar("float", float, _FLOAT, _FLOAT_ENDS),
+    bool: _scalar("bool", _bool, "[Tt]rue|[Ff]alse"),
     str: OutputType("str", str),
-    datetime.date: OutputType("date", lambda text: datetime.date.fromisoformat(text.strip()), _pattern(_DATE)),
-    datetime.time: OutputType("time", lambda text: datetime.time.fromisoformat(text.strip()), _pattern(_TIME)),
-    datetime.datetime: OutputType(
-        "datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), _pattern(f"{_DATE}[T ]{_TIME}")
+    datetime.date: _scalar("date", lambda text: datetime.date.fromisoformat(text.strip()), _DATE),
+    datetime.time: _scalar("time", lambda text: datetime.time.fromisoformat(text.strip()), _TIME),
+    datetime.datetime: _scalar(
+        "datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), f"{_DATE}[T ]{_TIME}"
     ),
 }
 _BY_NAME = {output.name: output for output in _SCALARS.values()}
@@ -122,14 +128,14 @@ def _one_of(name: str, values: Mapping[str, Any]) -> OutputType:
     if not values or not all(values):
         raise InvalidRequest(f"type={name} has no values, or an empty one.", param="type")
     stripped = {text.strip(): value for text, value in values.items()}
-    texts = [*values, *(f" {text}" for text in values)]
+    spaced = constraint(choices=[*values, *(f" {text}" for text in values)], complete=True)
 
     def parse(text: str) -> Any:
         if text.strip() not in stripped:
             raise ValueError(f"its values are {', '.join(map(repr, values))}")
         return stripped[text.strip()]
 
-    return OutputType(name, parse, constraint(choices=texts, complete=True))
+    return OutputType(name, parse, spaced, constraint(choices=list(values), complete=True))
 
 
 def _json(given: Any) -> OutputType:

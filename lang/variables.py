@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from palmette.lang.errors import ProgramError, UnknownVariable
 from palmette.lang.streams import Signal, TextStream
 from palmette.runtime.errors import InvalidRequest
+
+T = TypeVar("T")
+
+
+async def arrival(future: Future[T]) -> T:
+    """The future's result, for a coroutine. Costs a wake-up of the loop only where another thread brings it."""
+    if not future.done():
+        loop = asyncio.get_running_loop()
+        arrived = loop.create_future()
+
+        def wake() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        def done(_: object) -> None:
+            if asyncio._get_running_loop() is loop:
+                wake()
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+                    loop.call_soon_threadsafe(wake)
+
+        future.add_done_callback(done)
+        await arrived
+    return future.result()
 
 
 def started_future() -> Future[Any]:
@@ -66,7 +91,7 @@ class Variable:
 
     async def aread(self) -> Any:
         try:
-            return await asyncio.wrap_future(self.future)
+            return await arrival(self.future)
         except ProgramError as error:
             raise error.again() from error.cause
 
@@ -129,7 +154,7 @@ class Scope:
             if found is not None:
                 return found
             assert waiter is not None
-            await asyncio.wrap_future(waiter)
+            await arrival(waiter)
 
     def _look(self, name: str, wait: bool) -> tuple[Variable | None, Future[None] | None]:
         with self._signal.lock:
