@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from palmette.runtime.messages.branches import ChoicesMethod, ChoiceScores
+from palmette.runtime.messages.branches import ChoiceScores, ChoicesMethod
 
 
 def mean(values: Sequence[float]) -> float:
