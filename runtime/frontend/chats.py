@@ -10,6 +10,7 @@ Frontend, which it submits to.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -94,7 +95,7 @@ class Chats:
         """
         prompts = self._need_prompts()
         self._check(turn)
-        grammar = self._calls_grammar(turn)  # refuses tools before any work on them
+        grammar = self._calls_grammar(turn, params)  # refuses tools before any work on them
         prompt = await self._engine.prepared(
             _characters(turn), lambda: prompts.prompt(turn, namespace=namespace), "messages", cost=_cost(turn)
         )
@@ -180,16 +181,44 @@ class Chats:
 
     # --- grammars ---
 
-    def _calls_grammar(self, turn: ChatTurn) -> GrammarSource | None:
+    def _calls_grammar(self, turn: ChatTurn, params: SamplingParams) -> GrammarSource | None:
         if self.formats.tools == NONE:
             return None
-        return constraint_for(
+        grammar = constraint_for(
             self.formats.tools,
             turn.tools,
             turn.tool_choice,
             parallel=turn.parallel_tool_calls,
             allowed=turn.allowed_tools,
+            answer=self._answer(turn, params),
         )
+        if grammar is None or not grammar.options.get("free_text"):
+            return grammar
+        free = self._free_special(grammar)
+        return msgspec.structs.replace(grammar, options={**grammar.options, "free_special": free}) if free else grammar
+
+    def _answer(self, turn: ChatTurn, params: SamplingParams) -> GrammarSource | None:
+        """What the model must say where it doesn't call."""
+        if params.constraint is None or not _offers(turn) or turn.tool_choice != "auto":
+            return None
+        grammar = params.constraint.grammar
+        if grammar.kind != "json_schema":
+            raise Unsupported(
+                f"An answer that follows a grammar of the kind {grammar.kind!r} beside tools that may be called is not"
+                " supported.",
+                hint="Give a JSON schema, or set tool_choice to 'none' or 'required'.",
+                param="response_format",
+            )
+        return grammar
+
+    def _free_special(self, grammar: GrammarSource) -> list[str]:
+        """Special tokens of the reasoning, which free text around calls may hold. Where calls begin with plain text it
+        can't (runtime/grammar/tags.py)."""
+        special = set(self._engine.vocabulary.special_pieces.values())
+        triggers = json.loads(grammar.text)["triggers"]
+        if not all(any(trigger.startswith(text) for text in special if text) for trigger in triggers):
+            return []
+        return sorted(special & Formats(tools=NONE, reasoning=self.formats.reasoning).marks)
 
     def _constraint(
         self, turn: ChatTurn, params: SamplingParams, calls: GrammarSource | None, tail: str
@@ -197,13 +226,6 @@ class Chats:
         """What the output must match: the calls asked for, else the answer; after the reasoning, where the prompt has
         begun that."""
         asked = params.constraint
-        if asked is not None and _offers(turn) and turn.tool_choice == "auto":
-            raise Unsupported(
-                f"An answer that follows a grammar ({asked.grammar.kind}) beside tools that may be called is not"
-                " supported.",
-                hint="Set tool_choice to 'none' or 'required', or leave out one of them.",
-                param="response_format",
-            )
         if calls is not None:
             asked = Constraint(grammar=calls, jump=turn.jump, complete=turn.complete)
         if asked is None:

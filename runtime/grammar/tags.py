@@ -3,6 +3,8 @@
 The source is JSON: {"structures": [{"begin", "schema", "end"}, …], "triggers": […]}. Free text goes on until a trigger
 stands in it; then a begin tag that starts with the trigger must follow it, an instance of its schema, and its end tag.
 
+With an `answer`, the schema of what may stand in place of all tags, the output is tags alone or that answer.
+
 Where a part of a tag is a special token of the vocabulary it is matched by that token's id, and free text can't spell
 what begins a tag in other tokens. A tag whose end is an EOS token ends the output.
 """
@@ -37,6 +39,7 @@ class TagsSource(msgspec.Struct, frozen=True, kw_only=True):
 
     structures: list[Tag]
     triggers: list[str] = []
+    answer: Any = None
     type: str = "structural_tag"
 
 
@@ -105,6 +108,8 @@ def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str
                 raise _error(f"The tag {tag.begin!r} … {tag.end!r} goes on behind {part!s}, which ends the output.")
         body = f"{compiled.rule} {_symbols(end[:-1] if last else end)}".rstrip()
         calls.append(_Call(begin, body, last, tuple(own)))
+    if options.free_text and given.answer is not None:
+        raise _error("An answer with a schema leaves no room for free text.")
     if options.free_text:
         free = _FreeText(calls, marks, options.free_special)
         return "\n".join([*free.start(options), *free.lines, *lines])
@@ -116,6 +121,10 @@ def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str
         *([f"call{'+' if more and options.at_least_one else more}"] if firsts else []),
         *(['""'] if not (firsts or options.at_least_one or options.stop_after_first) else []),
     ]
+    if given.answer is not None:
+        compiled = CompiledSchema(json.dumps(given.answer), schema_options, limits, prefix="answer_")
+        lines += compiled.lines
+        ways.append(compiled.rule)
     return "\n".join([f"start: {' | '.join(ways)}", *_rules(firsts, lasts), *lines])
 
 

@@ -6,17 +6,22 @@ plain data; the grammar is compiled in the engine. Called by the surfaces.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Sequence
-
-import msgspec
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import GrammarSource
+from palmette.runtime.parsers.formats.bare_json import GENERIC_JSON, LLAMA_JSON
 from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
 from palmette.runtime.parsers.registry import tool_format
 
 MAX_TOOLS = 128
+_BARE = {GENERIC_JSON.name: "arguments", LLAMA_JSON.name: "parameters"}  # formats whose calls are objects and no more
+_DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
+_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "dependentSchemas"})
+_OPEN = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
 
 
@@ -68,20 +73,28 @@ def constraint_for(
     *,
     parallel: bool = True,
     allowed: Collection[str] | None = None,
+    answer: GrammarSource | None = None,
 ) -> GrammarSource | None:
     """What an output must match, or None where nothing is asked of it. Raises InvalidRequest (check_tools).
 
     "required" and a named tool: calls only, their arguments by the tools' schemas. "auto": text and calls as the model
     likes, where a tool is strict; strict tools' arguments follow their schemas, others' are any object. `parallel`:
-    more than one call may be made; `allowed`: by name, where not all of the tools may be called. Reasoning comes
-    before: the caller puts the grammar behind it.
+    more than one call may be made; `allowed`: by name, where not all of the tools may be called. `answer`: a schema
+    (kind "json_schema") of what the model says where it may choose not to call: then it is calls or that. Reasoning
+    comes before: the caller puts the grammar behind it.
+
+    Objects that a schema describes have no other members than it names, unless it says so: a model that may add what
+    it likes does.
     """
     check_tools(tools, choice)
     _check_allowed(tools, allowed)
-    free = choice == "auto" and allowed is None and not any(tool.strict for tool in tools)
+    free = choice == "auto" and allowed is None and answer is None and not any(tool.strict for tool in tools)
     if choice == "none" or not tools or free:
         return None
     must = choice != "auto"
+    if answer is not None and not must and format in _BARE:
+        callable_tools = [tool for tool in tools if allowed is None or tool.name in allowed]
+        return _one_schema(answer, callable_tools, _BARE[format])
     structures = []
     triggers: dict[str, None] = {}
     for tool in tools:
@@ -90,13 +103,63 @@ def constraint_for(
         if allowed is not None and tool.name not in allowed:
             continue
         tag = tool_format(format).tag(tool.name)
-        schema = tool.schema if must or tool.strict else {"type": "object"}
+        schema = closed(tool.schema) if must or tool.strict else {"type": "object"}
         structures.append({"begin": tag.begin, "schema": schema, "end": tag.end})
         triggers[tag.trigger] = None
-    text = msgspec.json.encode({"structures": structures, "triggers": list(triggers)}).decode()
-    options = {
-        "free_text": not must,
-        "at_least_one": must,
+    source: dict[str, Any] = {"structures": structures, "triggers": list(triggers)}
+    alone = must or answer is not None
+    options: dict[str, Any] = {
+        "free_text": not alone,
+        "at_least_one": alone,
         "stop_after_first": isinstance(choice, NamedTool) or not parallel,
     }
-    return GrammarSource(kind="structural_tag", text=text, options=options)
+    if answer is not None and not must:
+        source["answer"] = json.loads(answer.text)
+        options.update(answer.options)
+    return GrammarSource(kind="structural_tag", text=json.dumps(source), options=options)
+
+
+def _one_schema(answer: GrammarSource, tools: Sequence[Tool], arguments: str) -> GrammarSource:
+    """An answer or a call, both JSON: one schema that says both."""
+    definitions = {"answer": _moved(json.loads(answer.text), "answer")}
+    for index, tool in enumerate(tools):
+        schema = closed(tool.schema) if tool.strict else {"type": "object"}
+        definitions[f"call_{index}"] = {
+            "type": "object",
+            "properties": {"name": {"const": tool.name}, arguments: {"$ref": f"#/$defs/arguments_{index}"}},
+            "required": ["name", arguments],
+            "additionalProperties": False,
+        }
+        definitions[f"arguments_{index}"] = _moved(schema, f"arguments_{index}")
+    ways = [{"$ref": f"#/$defs/{name}"} for name in definitions if not name.startswith("arguments_")]
+    text = json.dumps({"anyOf": ways, "$defs": definitions})
+    return GrammarSource(kind="json_schema", text=text, options=answer.options)
+
+
+def _moved(schema: Any, place: str) -> Any:
+    """`schema` as it reads among the definitions of another: references to its root name its place there."""
+    if isinstance(schema, Mapping):
+        return {
+            key: f"#/$defs/{place}{value[1:]}"
+            if key == "$ref" and isinstance(value, str) and value.startswith("#")
+            else value
+            if key in _DATA
+            else _moved(value, place)
+            for key, value in schema.items()
+        }
+    return [_moved(each, place) for each in schema] if isinstance(schema, list) else schema
+
+
+def closed(schema: Any) -> Any:
+    """`schema` without room for members that it doesn't name; where it is put together of others it stays as it is."""
+    if not isinstance(schema, Mapping) or not _COMBINING.isdisjoint(schema):
+        return schema
+    made = dict(schema)
+    properties = made.get("properties")
+    if isinstance(properties, Mapping):
+        made["properties"] = {name: closed(each) for name, each in properties.items()}
+        if _OPEN.isdisjoint(made):
+            made["additionalProperties"] = False
+    if "items" in made:
+        made["items"] = closed(made["items"])
+    return made

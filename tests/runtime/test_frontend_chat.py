@@ -175,9 +175,13 @@ async def test_calls_that_are_asked_for_are_a_grammar(make: Make) -> None:
         if asked and fields != {"tool_choice": "required"}:
             assert "weather" not in asked.grammar.text
     assert "weather" not in chat.prompt()  # tool_choice none: the model isn't told of them
-    schema = Constraint(grammar=GrammarSource(kind="json_schema", text="{}"))
+    schema = Constraint(grammar=GrammarSource(kind="json_schema", text='{"type": "integer"}'))
+    await ask(chat, turn(tools=(WEATHER,)), constraint=schema)
+    asked = chat.asked().params.constraint
+    assert asked is not None
+    assert json.loads(asked.grammar.text)["answer"] == {"type": "integer"}
     with pytest.raises(Unsupported, match="beside tools"):
-        await ask(chat, turn(tools=(WEATHER,)), constraint=schema)
+        await ask(chat, turn(tools=(WEATHER,)), constraint=Constraint(grammar=GrammarSource(kind="regex", text="a")))
 
 
 async def test_wrong_turns_are_refused(make: Make) -> None:

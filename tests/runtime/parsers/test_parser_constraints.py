@@ -12,7 +12,7 @@ from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.grammar.compile import compile
 from palmette.runtime.grammar.protocol import Grammar
 from palmette.runtime.messages.grammar import GrammarSource
-from palmette.runtime.parsers.constraints import check_tools, constraint_for
+from palmette.runtime.parsers.constraints import check_tools, closed, constraint_for
 from palmette.runtime.parsers.protocol import NamedTool, Tool, collect
 from palmette.runtime.parsers.registry import names, tool_format
 
@@ -123,3 +123,62 @@ def test_tools_that_can_not_be_offered(tools: list[Tool], choice: Any, says: str
 
 def test_the_tools_of_the_cases_can_be_offered() -> None:
     check_tools(TOOLS, "required")
+
+
+@pytest.mark.parametrize("format", names().tools)
+def test_calls_or_an_answer_with_a_schema(format: str) -> None:
+    answer = GrammarSource(
+        kind="json_schema", text='{"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}'
+    )
+    grammar = compiled(constraint_for(format, [STRICT, OTHER], answer=answer))
+    red = written(format, "paint", '{"colour": "red"}')
+    for text in ('{"n": 7}', red, written(format, "now", "{}")):
+        assert grammar.accepts(text), text
+    for text in ("", "Hello", '{"n": "7"}', '{"n": 7}' + red, red + '{"n": 7}'):
+        assert not grammar.accepts(text), text
+    must = constraint_for(format, [STRICT, OTHER], "required", answer=answer)
+    assert not compiled(must).accepts('{"n": 7}')
+
+
+def test_references_of_an_answer_and_of_tools_stay_apart() -> None:
+    tree = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#"}, "x": {"$ref": "#/$defs/X"}},
+        "additionalProperties": False,
+    }
+    answer = GrammarSource(kind="json_schema", text=json.dumps({**tree, "$defs": {"X": {"type": "integer"}}}))
+    tool = Tool(name="f", strict=True, parameters={**tree, "$defs": {"X": {"type": "string"}}})
+    grammar = compiled(constraint_for("json", [tool], answer=answer))
+    for text in ('{"next": {"x": 1}}', '{"name": "f", "arguments": {"next": {"x": "a"}}}'):
+        assert grammar.accepts(text), text
+    assert not grammar.accepts('{"name": "f", "arguments": {"next": {"x": 1}}}')
+
+
+def test_only_some_of_the_tools() -> None:
+    for choice in ("auto", "required"):
+        grammar = compiled(constraint_for("hermes", [STRICT, OTHER], choice, allowed={"now"}))  # type: ignore[arg-type]
+        assert grammar.accepts(written("hermes", "now", "{}"))
+        assert not grammar.accepts(written("hermes", "paint", '{"colour": "red"}'))
+        assert grammar.accepts("Hello") == (choice == "auto")
+    for allowed in ((), ("other",)):
+        with pytest.raises(InvalidRequest, match="tool_choice"):
+            constraint_for("hermes", [STRICT, OTHER], allowed=allowed)
+
+
+def test_what_a_schema_does_not_name_is_not_said() -> None:
+    inner = {"type": "object", "properties": {"x": {}}}
+    schema = {"type": "object", "properties": {"a": inner, "b": {"type": "array", "items": inner}, "c": {"$ref": "#"}}}
+    shut = {**inner, "additionalProperties": False}
+    assert closed(schema) == {
+        "type": "object",
+        "properties": {"a": shut, "b": {"type": "array", "items": shut}, "c": {"$ref": "#"}},
+        "additionalProperties": False,
+    }
+    for open_schema in (
+        {"type": "object"},
+        {"properties": {}, "additionalProperties": {"type": "string"}},
+        {"allOf": [schema, schema]},
+        {**schema, "anyOf": [{"required": ["a"]}, {"required": ["d"]}]},
+        True,
+    ):
+        assert closed(open_schema) == open_schema
