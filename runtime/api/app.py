@@ -11,12 +11,15 @@ from starlette.middleware.cors import CORSMiddleware
 from palmette.runtime.api import (
     branches,
     document,
+    embeddings,
     errors,
     native,
     openai_chat,
     openai_completions,
     operations,
     pages,
+    rerank,
+    score,
 )
 from palmette.runtime.api.access import Access, Keys
 from palmette.runtime.api.bodies import IGNORED_HEADER, Reading
@@ -71,6 +74,8 @@ def create_app(
     app.include_router(operations.router(surface))
     app.include_router(openai_completions.router(surface))
     app.include_router(openai_chat.router(surface))
+    for room in (embeddings, score, rerank):
+        app.include_router(room.router(surface))
     app.include_router(native.router(surface))
     app.include_router(branches.router(surface, table))
     app.include_router(pages.router(app, frontend.offload))

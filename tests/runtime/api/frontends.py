@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scripted_link import ScriptedLink
 
 from palmette.runtime.checkpoint.resolve import resolve
@@ -24,7 +26,11 @@ def make_scripted_frontend(text: str = SAID) -> Frontend:
 
 
 def tiny_frontend() -> Frontend:
-    tokenizer = load_tokenizer(resolve("tiny"))
-    core = build_core(EngineConfig(model="tiny", threads=1, kv_tokens=4096, check_invariants=True))
+    return model_frontend("tiny", check_invariants=True)
+
+
+def model_frontend(model: str, threads: int = 1, **options: Any) -> Frontend:
+    tokenizer = load_tokenizer(resolve(model))
+    core = build_core(EngineConfig(model=model, threads=threads, kv_tokens=4096, **options))
     template = TurnRenderer.of(tokenizer)
-    return Frontend(LocalLink(core), tokenizer, template, model="tiny", context_length=2048)
+    return Frontend(LocalLink(core), tokenizer, template, model=model, context_length=2048)
