@@ -27,6 +27,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     dtype: DType = "auto"
     kv_dtype: KvDType = "auto"  # auto: as dtype; int8 has a scale per token and KV head (native kernels only)
     chat_template: str | None = None  # a jinja file instead of the model's own
+    tool_call_parser: str = "auto"  # a name of runtime/parsers/registry.py; auto: by the chat template; or none
+    reasoning_parser: str = "auto"
+    output_ids: bool = True  # chat messages that are earlier outputs keep the token ids that the model wrote
     context_length: int | None = None  # at most the model's
     page_size: int = 16
     kv_tokens: int | None = None  # pool size; None: a quarter of the free memory

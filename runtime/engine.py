@@ -29,6 +29,7 @@ from palmette.runtime.machine import free_memory, usable_threads
 from palmette.runtime.messages.replies import EngineReady
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.models.loading import Model, load_model
+from palmette.runtime.parsers.registry import detect
 from palmette.runtime.roofline.device import unmeasured_host
 from palmette.runtime.roofline.shape import KvFormat, model_shape
 from palmette.runtime.scheduler.core import EngineCore
@@ -102,7 +103,15 @@ def build_frontend(config: EngineConfig, files: ModelFiles, link: EngineLink) ->
     """The text side of an engine at the other end of `link`."""
     tokenizer = load_tokenizer(files, chat_template=config.chat_template)
     template = TurnRenderer.of(tokenizer) if tokenizer.chat_template is not None else None
-    return Frontend(link, tokenizer, template, model=config.model, context_length=config.context_length or sys.maxsize)
+    return Frontend(
+        link,
+        tokenizer,
+        template,
+        model=config.model,
+        context_length=config.context_length or sys.maxsize,
+        formats=detect(tokenizer.chat_template, tools=config.tool_call_parser, reasoning=config.reasoning_parser),
+        output_ids=config.output_ids,
+    )
 
 
 def check_config(config: EngineConfig) -> None:

@@ -24,6 +24,10 @@ HELP = {
     "dtype": "What the weights are computed in.",
     "kv_dtype": "The type that keys and values are kept in: as dtype (auto), or int8 in half the memory.",
     "chat_template": "A Jinja file instead of the model's own chat template.",
+    "tool_call_parser": "How the model writes tool calls: a format of docs/tool-calls.md, auto (by the chat template), "
+    "or none.",
+    "reasoning_parser": "How it writes its reasoning: a format, two tags as in <reason>...</reason>, auto, or none.",
+    "output_ids": "Messages of a chat that are earlier outputs keep the token ids that the model wrote.",
     "context_length": "The longest prompt and output together, in tokens; at most the model's. (default: the model's)",
     "page_size": "Tokens of one KV page.",
     "kv_tokens": "Tokens that the KV pool holds. (default: a quarter of the free memory)",

@@ -115,7 +115,7 @@ def tool_format(name: str) -> ToolFormat:
         raise InvalidRequest(
             f"The tool-call format {name!r} is not known.",
             hint=f"Take one of {', '.join(_TOOL_FORMATS)}, auto or none.",
-            param="tool_parser",
+            param="tool_call_parser",
         )
     return found
 
