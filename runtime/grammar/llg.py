@@ -23,6 +23,7 @@ from palmette.runtime.grammar.protocol import (
     Explanation,
     GrammarSource,
     Mask,
+    Matcher,
     TokenSpace,
     check_count,
     mask_words,
@@ -184,6 +185,10 @@ class LlgMatcher:
                 matcher.fill_mask(into[row])
 
     @property
+    def inner(self) -> LLMatcher:
+        return self._inner
+
+    @property
     def goes_on(self) -> bool:
         """More than the end may come."""
         return not (self._ended or self._slow > PATIENCE or self._inner.is_stopped())
@@ -283,7 +288,10 @@ class LlgGrammar:
     def source(self) -> GrammarSource:
         return self._source
 
-    def matcher(self) -> LlgMatcher:
+    def matcher(self) -> Matcher:
+        return self.plain_matcher()
+
+    def plain_matcher(self) -> LlgMatcher:
         return LlgMatcher(self._start.deep_copy(), self._space)
 
     def accepts(self, text: str) -> bool:

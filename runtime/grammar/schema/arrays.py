@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.schema.comparable import comparable
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.shapes import (
     NEVER,
@@ -40,10 +41,11 @@ class Distinct:
 class ArrayStates:
     """`plain`: prefix, rest, least, most; or `unique`; or an automaton, whose moves each take an item.
 
-    State 0 is the start.
+    State 0 is the start. `compared`: the rules let equal items through, which a matcher holds apart.
     """
 
     plain: Plain | None = None
+    compared: bool = False
     unique: Distinct | None = None
     moves: tuple[tuple[Move, ...], ...] = ()
     accepting: frozenset[int] = frozenset()
@@ -181,6 +183,8 @@ def _unique(
     """Items that differ, where few values are possible."""
     values = _values(rest, solver)
     if prefix or contained or values is None or len(values) > MAX_UNIQUE:
+        if solver.compares_items and not contained and comparable(prefix, rest, least, solver):
+            return ArrayStates(plain=(prefix, rest, least, most), compared=True)
         solver.give_up(
             f"'uniqueItems' can't be enforced: it can for items with at most {MAX_UNIQUE} possible values.",
             "Use an enum for the items, or leave uniqueItems out",

@@ -13,8 +13,11 @@ from typing import Any
 import msgspec
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.distinct_matcher import DistinctMatcher, text_tokens
+from palmette.runtime.grammar.distinct_reading import Reading
 from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
-from palmette.runtime.grammar.protocol import Explanation, GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.protocol import Explanation, GrammarSource, Limits, Matcher, TokenSpace
+from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
 from palmette.runtime.grammar.schema.evaluate import Evaluator, Fault
 from palmette.runtime.grammar.schema.goals import Solver
@@ -34,7 +37,10 @@ class SchemaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class CompiledSchema:
     """A schema as rules of llguidance's Lark dialect: `rule` is the root's name, `lines` define it."""
 
-    def __init__(self, text: str, options: SchemaOptions, limits: Limits, prefix: str = "g") -> None:
+    def __init__(
+        self, text: str, options: SchemaOptions, limits: Limits, prefix: str = "g", *, compares_items: bool = False
+    ) -> None:
+        """`compares_items`: who uses it holds items apart at `distinct`."""
         self.options = options
         self.document: Document = read(text)
         self.evaluator = Evaluator(self.document, assert_formats=options.formats)
@@ -44,13 +50,23 @@ class CompiledSchema:
             assert_formats=options.formats,
             best_effort=options.best_effort,
             seconds=limits.seconds,
+            compares_items=compares_items,
         )
         layout = COMPACT if options.compact else Layout()
         rules = Rules(self._solver, layout, prefix, is_empty_terminal)
+        root = self._solver.goal(Claim(self.document.root))
+        self.distinct: Node | None = None
         try:
-            self.rule, self.lines = rules.lines(self._solver.goal(Claim(self.document.root)))
+            self.rule, self.lines = rules.lines(root)
+            if compares_items:
+                self.distinct = rules.places(root)
         except RecursionError:
             raise GrammarError("The schema is nested too deeply.", param="json_schema") from None
+        except Undecided:
+            self._solver.give_up(
+                "'uniqueItems' can't be enforced: it holds for some arrays and not for others at the same place.",
+                "Use it in all alternatives, or in none",
+            )
         self._serialiser = Serialiser(self._solver, layout)
 
     @property
@@ -74,6 +90,10 @@ class SchemaGrammar(LlgGrammar):
         self.compiled = compiled
         super().__init__(source, space, "\n".join([f"start: {compiled.rule}", *compiled.lines]))
 
+    def matcher(self) -> Matcher:
+        inner, distinct = self.plain_matcher(), self.compiled.distinct
+        return inner if distinct is None else DistinctMatcher(inner, distinct, text_tokens(self._space))
+
     def validate(self, value: Any) -> Fault | None:
         """Why a finished value isn't valid (after best effort); None if it is."""
         return self.compiled.fault(value)
@@ -88,10 +108,25 @@ class SchemaGrammar(LlgGrammar):
     def serialise(self, value: Any) -> str:
         return self.compiled.serialise(value)
 
+    def _repeated(self, text: str) -> int | None:
+        """The character at which an item ends that is there already, in an array whose items must differ."""
+        if self.compiled.distinct is None:
+            return None
+        raw, reading = text.encode(errors="surrogatepass"), Reading.start(self.compiled.distinct)
+        for at in range(len(raw)):
+            after = reading.read(raw, at, at + 1)
+            if after is None:
+                return len(raw[:at].decode(errors="ignore"))
+            reading = after
+        return None
+
     def explain(self, text: str) -> Explanation:
         explained = super().explain(text)
-        if explained.matches:
+        repeated = self._repeated(text[: explained.position])
+        if explained.matches and repeated is None:
             return explained
+        if repeated is not None:
+            explained = Explanation(matches=False, position=repeated, possible="an item that isn't there yet")
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
@@ -114,4 +149,5 @@ def options_of(source: GrammarSource) -> SchemaOptions:
 
 def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGrammar:
     """Raises GrammarError for what isn't a schema, can't be enforced, or is too large."""
-    return SchemaGrammar(source, space, CompiledSchema(source.text, options_of(source), limits))
+    compiled = CompiledSchema(source.text, options_of(source), limits, compares_items=True)
+    return SchemaGrammar(source, space, compiled)

@@ -36,15 +36,26 @@ _ANNOTATIONS_BESIDE_REF = {"title", "description", "default", "examples", "$comm
 
 
 class Solver:
-    """Raises GrammarError for what can't be enforced, unless `best_effort`: then `approximated` lists it."""
+    """Raises GrammarError for what can't be enforced, unless `best_effort`: then `approximated` lists it.
+
+    `compares_items`: the matcher remembers items that must differ.
+    """
 
     def __init__(
-        self, document: Document, evaluator: Evaluator, *, assert_formats: bool, best_effort: bool, seconds: float
+        self,
+        document: Document,
+        evaluator: Evaluator,
+        *,
+        assert_formats: bool,
+        best_effort: bool,
+        seconds: float,
+        compares_items: bool = False,
     ) -> None:
         self.document = document
         self.evaluator = evaluator
         self.approximated: list[str] = []
         self.assert_formats = assert_formats
+        self.compares_items = compares_items
         self._best_effort = best_effort
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds

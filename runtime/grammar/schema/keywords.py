@@ -58,7 +58,12 @@ KEYWORDS: tuple[Keyword, ...] = (
     Keyword("contains", "rewritten", "an automaton that counts the items that match"),
     Keyword("minContains", "rewritten", "as `contains`"),
     Keyword("maxContains", "rewritten", "the items that aren't counted meet the opposite"),
-    Keyword("uniqueItems", "partly", "each value once", "items of more than 64 values, or behind `prefixItems`"),
+    Keyword(
+        "uniqueItems",
+        "partly",
+        "of at most 64 values each once; other items are remembered by the matcher",
+        "numbers that aren't integers, any value at all, beside `contains`, or some arrays at a place and not others",
+    ),
     Keyword("unevaluatedItems", "partly", "items behind those that some subschema has looked at", "beside `contains`"),
     Keyword("properties", "enforced", "in the order given"),
     Keyword("required", "enforced", "names without a schema of their own come after those in `properties`"),

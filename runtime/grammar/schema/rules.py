@@ -13,6 +13,7 @@ from typing import Any
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import ecma, formats, json_strings, multiples, numerals
 from palmette.runtime.grammar.schema.arrays import ArrayStates, Distinct, array_states
+from palmette.runtime.grammar.schema.distinct import Node, Places
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import Terminal, finds
 from palmette.runtime.grammar.schema.shapes import (
@@ -79,6 +80,10 @@ class Rules:
                 self._rule(self._name(self._goals[key]), self._alternatives(key))
         terminals = [f"{name}: {body}" for body, name in self._terminals.items()]
         return self._name(root), [*self._lines, *terminals]
+
+    def places(self, root: Goal) -> Node | None:
+        """Where a matcher has to hold items apart; after `lines`. Raises Undecided."""
+        return Places(self._shapes, self._solver).root(self._solver.simple(root))
 
     # What is reachable, and what can come to an end
 

@@ -1,0 +1,246 @@
+"""A matcher that holds the items of arrays apart (`uniqueItems`), around one whose rules can't.
+
+It reads along what is written. A token that completes an item which is there already is barred, and so is one after
+which nothing but earlier items could be completed: that is searched along the texts of the earlier items that go on as
+the one at hand does. Made by schema/compile.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLMatcher
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.cache import masks_of
+from palmette.runtime.grammar.distinct_reading import Frame, Reading
+from palmette.runtime.grammar.llg import LlgMatcher, closer_of
+from palmette.runtime.grammar.protocol import Mask, TokenSpace, check_count, mask_words
+from palmette.runtime.grammar.schema.distinct import Node
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_BLANK = frozenset(b" \t\r\n")
+
+
+class TextTokens:
+    """What is asked of a vocabulary: which tokens have a quote in them, and which have anything that ends a value."""
+
+    def __init__(self, space: TokenSpace) -> None:
+        self.pieces = space.vocabulary.pieces
+        self.trie = masks_of(space).trie
+        self.closer = closer_of(space)
+        self.quotes = self._having(b'"')
+        self.delimiters = self._having(b'",{}[]')
+
+    def _having(self, signs: bytes) -> Mask:
+        bits = np.zeros(32 * mask_words(len(self.pieces)), np.bool_)
+        bits[: len(self.pieces)] = [any(sign in piece for sign in signs) for piece in self.pieces]
+        return np.packbits(bits, bitorder="little").view(np.uint32)
+
+    def starting(self, text: bytes) -> Iterator[int]:
+        """Tokens that `text` starts with."""
+        node: int | None = 0
+        for byte in text:
+            assert node is not None
+            node = self.trie.child(node, byte)
+            if node is None:
+                return
+            yield from self.trie.ending_at(node)
+
+
+_tokens: WeakKeyDictionary[TokenSpace, TextTokens] = WeakKeyDictionary()
+
+
+def text_tokens(space: TokenSpace) -> TextTokens:
+    found = _tokens.get(space)
+    if found is None:
+        found = _tokens[space] = TextTokens(space)
+    return found
+
+
+class DistinctMatcher:
+    """A Matcher. See the protocol."""
+
+    def __init__(self, inner: LlgMatcher, root: Node, tokens: TextTokens) -> None:
+        self._inner = inner
+        self._tokens = tokens
+        self._root = root
+        self._text = b""
+        self._reading = Reading.start(root)
+        self._before: list[tuple[Reading, int]] = []  # reading and length of the text, before each token
+        self._stuck: dict[tuple[int, bytes, int], bool] = {}
+
+    def fill_mask(self, into: Mask) -> None:
+        self._inner.fill_mask(into)
+        self._bar(into)
+
+    @classmethod
+    def fill_many(cls, matchers: Sequence[DistinctMatcher], into: npt.NDArray[np.uint32], rows: Sequence[int]) -> None:
+        LlgMatcher.fill_many([matcher._inner for matcher in matchers], into, rows)
+        for matcher, row in zip(matchers, rows, strict=True):
+            matcher._bar(into[row])
+
+    def _bar(self, into: Mask) -> None:
+        """Clears what would repeat an item, or could only end in one."""
+        if self._inner.ended or not self._reading.watches:
+            return
+        which = self._tokens.quotes if self._reading.in_string else self._tokens.delimiters
+        judged = set(_tokens_of(into[: len(which)] & which))
+        for frame in _open_items(self._reading):
+            rests = _going_on(frame, _item(frame, self._text))
+            judged.update(token for rest in rests for token in self._tokens.starting(rest) if _allows(into, token))
+        for token in judged:
+            if self._after(token) is None:
+                into[token >> 5] &= ~np.uint32(1 << (token & 31))
+
+    def _after(self, token: int) -> Reading | None:
+        """The reading after an allowed token; None where it is barred."""
+        piece = self._tokens.pieces[token]
+        raw = self._text + piece
+        after = self._reading.read(raw, len(self._text), len(raw))
+        if after is None:
+            return None
+        return None if any(self._is_stuck(frame, raw, token) for frame in _open_items(after)) else after
+
+    def _is_stuck(self, frame: Frame, raw: bytes, token: int) -> bool:
+        """After `token` only earlier items could be completed."""
+        item = _item(frame, raw)
+        assert frame.node is not None
+        if not item and frame.node.many:
+            return False
+        rests = _going_on(frame, item)
+        if not rests:
+            return False
+        assert frame.begun is not None
+        key = (frame.begun, item, len(frame.texts))
+        if key not in self._stuck:
+            probe = self._inner.inner.deep_copy()
+            self._stuck[key] = probe.try_consume_tokens([token]) == 1 and not self._leads_off(
+                probe, rests, begun=bool(item)
+            )
+        return self._stuck[key]
+
+    def _leads_off(self, matcher: LLMatcher, rests: list[bytes], *, begun: bool) -> bool:
+        """Something can be completed that isn't one of `rests`."""
+        closer = self._tokens.closer
+        further: list[tuple[int, list[bytes]]] = []
+        for byte in np.flatnonzero(closer.allowed(matcher)).tolist():
+            if not begun and byte in _BLANK:
+                further.append((byte, rests))
+                continue
+            after = [rest[1:] for rest in rests if rest[0] == byte]
+            if not after:
+                return True
+            if all(after):  # else an earlier item is complete
+                further.append((byte, after))
+        for byte, after in further:
+            probe = matcher.deep_copy()
+            probe.try_consume_tokens([closer.token(byte)])
+            if self._leads_off(probe, after, begun=begun or byte not in _BLANK):
+                return True
+        return False
+
+    def accept(self, token: int) -> bool:
+        if not 0 <= token < len(self._tokens.pieces):
+            return False
+        after: Reading | None = self._reading
+        if self._reading.watches and self._tokens.pieces[token]:
+            after = self._after(token)
+        elif self._tokens.pieces[token]:
+            raw = self._text + self._tokens.pieces[token]
+            after = self._reading.read(raw, len(self._text), len(raw))
+        if after is None or not self._inner.accept(token):
+            return False
+        self._before.append((self._reading, len(self._text)))
+        self._reading = after
+        self._text += self._tokens.pieces[token]
+        return True
+
+    def forced_bytes(self) -> bytes:
+        return self._inner.forced_bytes()
+
+    def forced(self) -> list[int]:
+        return self._inner.forced()
+
+    def closing(self) -> Sequence[int] | None:
+        way = self._inner.closing()
+        if way is None or self._keeps_apart(way):
+            return way
+        for byte in _LETTERS:
+            letter, ahead = self._tokens.closer.token(byte), self.copy()
+            if self._tokens.pieces[letter] != bytes([byte]) or not ahead.accept(letter):
+                continue
+            way = ahead._inner.closing()
+            if way is not None and ahead._keeps_apart(way):
+                return [letter, *way]
+        return None
+
+    def _keeps_apart(self, tokens: Iterable[int]) -> bool:
+        raw = self._text + b"".join(self._tokens.pieces[token] for token in tokens)
+        return self._reading.read(raw, len(self._text), len(raw)) is not None
+
+    def rollback(self, count: int) -> None:
+        check_count(count, len(self._before))
+        if count:
+            self._inner.rollback(count)
+            self._reading, length = self._before[-count]
+            self._text = self._text[:length]
+            del self._before[-count:]
+            self._stuck.clear()
+
+    def copy(self) -> DistinctMatcher:
+        made = DistinctMatcher(self._inner.copy(), self._root, self._tokens)
+        made._text, made._reading, made._before = self._text, self._reading, self._before.copy()
+        made._stuck = self._stuck.copy()
+        return made
+
+    @property
+    def may_end(self) -> bool:
+        return self._inner.may_end
+
+    @property
+    def complete(self) -> bool:
+        return self._inner.complete
+
+    @property
+    def ended(self) -> bool:
+        return self._inner.ended
+
+    @property
+    def broken(self) -> GrammarError | None:
+        return self._inner.broken
+
+
+def _open_items(reading: Reading) -> list[Frame]:
+    """Arrays to look at in which an item is begun, or may begin, and that might come to repeat one."""
+    return [
+        frame
+        for frame in reading.frames
+        if frame.begun is not None and frame.texts and frame.node is not None and not frame.node.free
+    ]
+
+
+def _item(frame: Frame, raw: bytes) -> bytes:
+    return raw[frame.begun :].lstrip()
+
+
+def _going_on(frame: Frame, item: bytes) -> list[bytes]:
+    """What earlier items that start with `item` go on with."""
+    return [text[len(item) :] for text in frame.texts if text.startswith(item) and len(text) > len(item)]
+
+
+def _tokens_of(mask: Mask) -> list[int]:
+    found: list[int] = []
+    for word in np.flatnonzero(mask).tolist():
+        bits = int(mask[word])
+        while bits:
+            found.append(32 * word + (bits & -bits).bit_length() - 1)
+            bits &= bits - 1
+    return found
+
+
+def _allows(mask: Mask, token: int) -> bool:
+    return bool(mask[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
