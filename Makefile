@@ -5,9 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
+CASES  ?= ../shared/cases
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz bench clean
+.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page cases \
+	schemathesis disconnects clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +59,12 @@ fuzz: $(READY)  ## random patterns, schemas and grammars: an error or a grammar,
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+server-page: $(READY)  ## the tables of docs/server.md, from the schemas
+	PYTHONPATH=.src:tests $(BIN)/python -m tests.server_page
+
+cases: $(READY)  ## the acceptance cases of CASES (../shared/cases) against three servers; ARGS="--only STP,JSN-05"
+	PYTHONPATH=.src $(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)
 
 clean:  ## everything that was built or installed here; downloads in the cache folder stay
 	rm -rf $(VENV) .venvs build dist *.egg-info .src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -48,22 +48,22 @@ class EngineMetrics(Collector):
         for name, text in TOTALS.items():
             yield CounterMetricFamily(f"palmette_{name}", text, getattr(counters, name))
         yield _labelled(
-            CounterMetricFamily("palmette_tokens", "Tokens by where they came from", labels=["source"]),
+            CounterMetricFamily("palmette_tokens", "Tokens of sequences that have ended", labels=["source"]),
             cached=counters.cached_tokens,
             computed=counters.computed_tokens,
             generated=counters.completion_tokens,
         )
         yield _labelled(
-            CounterMetricFamily("palmette_step_seconds", "Seconds of the engine's step by part", labels=["part"]),
+            CounterMetricFamily("palmette_step_seconds", "Seconds of the engine's step", labels=["part"]),
             **{part: getattr(counters, f"{part}_seconds") for part in STEP_PARTS},
         )
         yield _labelled(
-            CounterMetricFamily("palmette_step_rows", "Rows of steps by what they did", labels=["purpose"]),
+            CounterMetricFamily("palmette_step_rows", "Rows of steps", labels=["purpose"]),
             decode=counters.decode_rows,
             prefill=counters.prefill_rows,
         )
         yield _labelled(
-            CounterMetricFamily("palmette_engine_requests", "Requests by the engine's answer", labels=["outcome"]),
+            CounterMetricFamily("palmette_engine_requests", "Requests that the engine answered", labels=["outcome"]),
             finished=counters.finished,
             failed=counters.failed,
             aborted=counters.aborted,
@@ -76,7 +76,7 @@ class EngineMetrics(Collector):
         yield GaugeMetricFamily("palmette_requests_waiting", "Sequences in the queue", counters.waiting)
         held = counters.pages_total - counters.pages_free - counters.pages_cached - counters.quarantined_pages
         yield _labelled(
-            GaugeMetricFamily("palmette_pages", "KV pages by state; cached ones may be in use too", labels=["state"]),
+            GaugeMetricFamily("palmette_pages", "KV pages; cached ones may be in use too", labels=["state"]),
             free=counters.pages_free,
             cached=counters.pages_cached,
             private=max(0, held),
@@ -103,7 +103,7 @@ class FrontMetrics:
         self.prompt_lengths = self._histogram("request_prompt_tokens", "Prompt tokens of a request", TOKENS)
         self.output_lengths = self._histogram("request_output_tokens", "Output tokens of a request", TOKENS)
         self.requests = Counter(
-            "palmette_requests", "Requests of this front by outcome", ["outcome"], registry=self.registry
+            "palmette_requests", "Requests of this front that have ended", ["outcome"], registry=self.registry
         )
         self.open = Gauge("palmette_open_requests", "Requests sent and not answered", registry=self.registry)
         self.engine_restarts = Counter("palmette_engine_restarts", "Engines that died", registry=self.registry)

@@ -142,18 +142,30 @@ class EmptyAnswer(Answer):
 
 
 class BranchChunk(Answer):
-    """A piece of a branch's output; the last has `finish` and `usage`."""
+    """A piece of a branch's output; the last has `finish` and `usage`. What is empty may be left out."""
 
-    text: str
+    text: str = ""
+    reasoning: str = ""
+    """Of the text, what is reasoning, where the two were to be told apart."""
+    answer: str = ""
+    """Of the text, what is the answer."""
     tokens: list[int]
     logprobs: list[Any] | None = None
+    """A list a token: its id, its log-probability, and those of the likeliest."""
+    appended: str = ""
+    """In the first: what the parts before the output added."""
     finish: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
 
 
 class BranchScores(Answer):
+    """Index i of each is choice i."""
+
     tokens: list[list[int]]
     token_texts: list[list[str]]
     logprobs: list[list[float]]
     unconditional: list[list[float]] | None
     usage: dict[str, Any]
+    appended: str
+    chosen: int | None
+    """The choice that was appended, where one was to be."""

@@ -144,14 +144,53 @@ def serve(
         Path | None,
         typer.Option("--record", help="Write what is asked to this new file, without text, for `palmette simulate`."),
     ] = None,
+    lenient: Annotated[
+        bool,
+        typer.Option(
+            "--lenient", help="Leave out fields that are unknown or not supported, instead of refusing the request."
+        ),
+    ] = False,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="Show each request's body; without it no prompt is in the log.")
+    ] = False,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-origin", help="Let web pages of this origin call; repeat it for several. (default: none)"
+        ),
+    ] = None,
+    max_body_bytes: Annotated[
+        int | None, typer.Option("--max-body-bytes", min=1024, help="The longest body. (default: 16 MiB)")
+    ] = None,
+    max_open_requests: Annotated[
+        int | None, typer.Option("--max-open-requests", min=1, help="Requests at a time. (default: 4096)")
+    ] = None,
+    max_queued_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-queued-tokens", min=1, help="Prompt tokens that wait for a first answer. (default: 4,000,000)"
+        ),
+    ] = None,
+    drain_seconds: Annotated[
+        float, typer.Option("--drain-seconds", min=0, help="What runs may take so long when the server is stopped.")
+    ] = 30.0,
     *,
     given: dict[str, Any],
 ) -> None:
     """Serve a model over HTTP, as OpenAI's clients speak it and to programs elsewhere."""
     from palmette.runtime import launch
     from palmette.runtime.api.access import Keys
+    from palmette.runtime.api.app import ApiOptions
+    from palmette.runtime.api.limits import Limits
 
     config = EngineConfig(**given)
+    bounds = {"body_bytes": max_body_bytes, "open_requests": max_open_requests, "queued_tokens": max_queued_tokens}
+    options = ApiOptions(
+        lenient=lenient,
+        log_requests=log_requests,
+        origins=tuple(allow_origin or ()),
+        limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
+    )
     fetch_model(config.model)
     code = launch.serve(
         config,
@@ -161,6 +200,8 @@ def serve(
         names=tuple(served_model_name or ()),
         uds=uds,
         record=record,
+        drain_seconds=drain_seconds,
+        options=options,
         on_progress=lambda text: typer.echo(text, err=True),
         on_ready=lambda serving: _banner(serving, keyed=bool(api_key)),
     )

@@ -20,8 +20,10 @@ from pathlib import Path
 
 import uvicorn
 
+import palmette
 from palmette.runtime.api.access import Keys
-from palmette.runtime.api.app import create_app
+from palmette.runtime.api.app import ApiOptions, create_app
+from palmette.runtime.api.request_log import log as request_log
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.frontend import Frontend
@@ -29,6 +31,7 @@ from palmette.runtime.launch.engine_process import EngineProcess, Progress
 from palmette.runtime.launch.listening import listen, listen_at, url_of
 from palmette.runtime.link import ZmqLink
 from palmette.runtime.messages.replies import EngineReady
+from palmette.runtime.parsers.registry import detect
 from palmette.runtime.recording import Recorder, RecordingLink
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
@@ -36,6 +39,7 @@ from palmette.runtime.text.turns import TurnRenderer
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30000
 DRAIN_SECONDS = 30.0
+SWITCH_SECONDS = 2e-4  # a thread that wants the interpreter gets it from another after so long
 LAST_WORDS_SECONDS = 2  # for the answers of what was aborted at the end of the drain
 
 log = logging.getLogger(__name__)
@@ -59,26 +63,39 @@ def serve(
     uds: Path | None = None,
     drain_seconds: float = DRAIN_SECONDS,
     record: Path | None = None,
+    options: ApiOptions = ApiOptions(),
     on_progress: Progress | None = None,
     on_ready: Callable[[Serving], None] | None = None,
 ) -> int:
     """Serve until a signal; in the main thread. Returns the exit status: 0, or 1 where the engine could not be kept up.
 
     `port` 0 takes a free one (see Serving.url); `uds`: listen on this socket file instead; `names`: what the model is
-    called, by its own name otherwise; `record`: a new file for what was asked (runtime/recording.py). Raises
-    InvalidRequest where the address or the file can't be had, and the engine's own error where it can't start (model
-    not found, pool too small …).
+    called, by its own name otherwise; `record`: a new file for what was asked (runtime/recording.py); `options`: of
+    the HTTP surface. Raises InvalidRequest where the address or the file can't be had, and the engine's own error
+    where it can't start (model not found, pool too small …).
     """
     progress = on_progress or (lambda text: None)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    if options.log_requests:
+        show_requests()
     listener = listen(host, port) if uds is None else listen_at(uds)
     try:
         with private_folder() as folder:
-            server = _Server(config, folder, progress, names=names, record=record)
+            server = _Server(config, folder, progress, names=names, record=record, options=options)
             return asyncio.run(server.run(listener, keys, drain_seconds, on_ready or (lambda serving: None)))
     finally:
         listener.close()
         if uds is not None:
             uds.unlink(missing_ok=True)
+
+
+def show_requests() -> None:
+    """`--log-requests`: the lines of that log go to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    request_log.addHandler(handler)
+    request_log.setLevel(logging.INFO)
+    request_log.propagate = False
 
 
 @contextlib.contextmanager
@@ -103,7 +120,14 @@ class _Server:
     """The front process's run: engine up, HTTP up, signals, HTTP down, engine down."""
 
     def __init__(
-        self, config: EngineConfig, folder: str, progress: Progress, *, names: Sequence[str], record: Path | None
+        self,
+        config: EngineConfig,
+        folder: str,
+        progress: Progress,
+        *,
+        names: Sequence[str],
+        record: Path | None,
+        options: ApiOptions,
     ) -> None:
         files = resolve(config.model)
         tokenizer = load_tokenizer(files, chat_template=config.chat_template)
@@ -115,9 +139,14 @@ class _Server:
             template,
             model=names[0] if names else config.model,
             context_length=config.context_length or sys.maxsize,
+            formats=detect(tokenizer.chat_template, tools=config.tool_call_parser, reasoning=config.reasoning_parser),
+            output_ids=config.output_ids,
+            max_open=options.limits.open_requests,
+            max_queued_tokens=options.limits.queued_tokens,
         )
         self._engine = EngineProcess(config, self._link, self._frontend, progress)
         self._names = names
+        self._options = options
         self._stop_asked = 0
 
     async def run(
@@ -127,7 +156,9 @@ class _Server:
         drain_seconds: float,
         on_ready: Callable[[Serving], None],
     ) -> int:
-        app = create_app(self._frontend, keys=keys, names=self._names)
+        app = create_app(
+            self._frontend, keys=keys, names=self._names, options=self._options, version=palmette.__version__
+        )
         web = _Web(
             uvicorn.Config(
                 app,

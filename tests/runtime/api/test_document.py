@@ -1,0 +1,161 @@
+"""The OpenAPI document is what the server does: every route is typed, and answers have the form that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from live_server import LiveServer
+from server_page import with_tables
+
+from palmette.runtime.api import limits
+from palmette.runtime.api.reference import endpoints, fields, models
+
+CASES: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("POST", "/v1/completions", {"prompt": ["a", "b"], "max_tokens": 3, "logprobs": 2, "n": 2}),
+    ("POST", "/v1/completions", {"prompt": [5, 6], "max_tokens": 3, "echo": True, "logprobs": 2}),
+    ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 3, "best_of": 2}),
+    ("POST", "/generate", {"text": "a", "max_tokens": 3, "top_logprobs_num": 2, "logprob_start_len": 0}),
+    ("POST", "/generate", {"input_ids": [5], "sampling_params": {"max_new_tokens": 3, "n": 2}}),
+    ("POST", "/tokenize", {"prompt": "a b", "return_token_strs": True, "add_special_tokens": True}),
+    ("POST", "/tokenize", {"messages": [{"role": "user", "content": "a"}]}),
+    ("POST", "/detokenize", {"tokens": [5, 6]}),
+    ("POST", "/abort", {"rid": "nobody"}),
+    ("POST", "/flush_cache", None),
+    ("GET", "/cache", None),
+    ("GET", "/cache?tokens=false", None),
+    ("GET", "/v1/models", None),
+    ("GET", "/v1/models/tiny", None),
+    ("GET", "/health", None),
+    ("GET", "/ready", None),
+    ("POST", "/v1/branches", {}),
+]
+STREAMS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": "a", "max_tokens": 3, "logprobs": 1, "stream_options": {"include_usage": True}}),
+    ("/v1/completions", {"prompt": "a", "max_tokens": 3, "echo": True, "logprobs": 1, "n": 2}),
+    ("/generate", {"text": ["a", "b"], "max_tokens": 3, "return_logprob": True}),
+]
+WRONG: list[tuple[str, str, dict[str, Any] | None, int]] = [
+    ("POST", "/v1/completions", {"prompt": 5}, 400),
+    ("POST", "/v1/completions", {"model": "gpt-9"}, 404),
+    ("GET", "/v1/models/gpt-9", None, 404),
+    ("POST", "/v1/branches/none/extend", {"parts": []}, 410),
+]
+
+
+@pytest.fixture(scope="module")
+def document(tiny: LiveServer) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{tiny.url}/openapi.json").json()
+    return found
+
+
+@pytest.fixture
+def http(tiny: LiveServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=tiny.url, timeout=30) as client:
+        yield client
+
+
+def check(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
+    jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
+
+
+def answer_of(document: dict[str, Any], method: str, path: str, status: int) -> dict[str, Any]:
+    """The content of an answer, by media type."""
+    for template, methods in document["paths"].items():
+        pattern = re.sub(r"\\\{\w+\\\}", ".+", re.escape(template))
+        if re.fullmatch(pattern, path.partition("?")[0]) and method.lower() in methods:
+            content: dict[str, Any] = methods[method.lower()]["responses"][str(status)]["content"]
+            return content
+    raise AssertionError(f"{method} {path} is not in the document")
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CASES)
+def test_answers(document: dict[str, Any], http: httpx.Client, method: str, path: str, body: Any) -> None:
+    response = http.request(method, path, json=body)
+    assert response.status_code == 200, response.text
+    content = answer_of(document, method, path, 200)
+    check(document, content["application/json"]["schema"], response.json())
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMS)
+def test_events(document: dict[str, Any], http: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    response = http.post(path, json={**body, "stream": True})
+    events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert events.pop() == "[DONE]"
+    schema = answer_of(document, "POST", path, 200)["text/event-stream"]["schema"]
+    for each in events:
+        check(document, schema, json.loads(each))
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), WRONG)
+def test_errors(document: dict[str, Any], http: httpx.Client, method: str, path: str, body: Any, status: int) -> None:
+    response = http.request(method, path, json=body)
+    assert response.status_code == status, response.text
+    check(document, answer_of(document, method, path, status)["application/json"]["schema"], response.json())
+
+
+def test_branches_stream_as_the_document_says(document: dict[str, Any], http: httpx.Client) -> None:
+    branch = http.post("/v1/branches", json={}).json()["id"]
+    path = f"/v1/branches/{branch}/generate"
+    body = {"parts": [{"type": "Text", "text": "a"}], "params": {"max_tokens": 3, "logprobs": True}}
+    schema = answer_of(document, "POST", path, 200)["text/event-stream"]["schema"]
+    events = [line.removeprefix("data: ") for line in http.post(path, json=body).text.splitlines() if line]
+    for each in events[:-1]:
+        check(document, schema, json.loads(each))
+    path = f"/v1/branches/{branch}/score"
+    scores = http.post(path, json={"parts": [], "choices": ["a", "b"], "unconditional": True})
+    check(document, answer_of(document, "POST", path, 200)["application/json"]["schema"], scores.json())
+
+
+def test_every_route_says_what_it_takes_and_gives(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for method, each in methods.items():
+            where = f"{method} {path}"
+            assert each.get("description"), f"{where} has no docstring"
+            for kind, content in each["responses"]["200"]["content"].items():
+                assert content["schema"], f"{where} is not typed for {kind}"
+            if method == "post" and path != "/flush_cache":
+                assert each["requestBody"]["content"]["application/json"]["schema"]["$ref"], where
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema({"$defs": document["components"]["schemas"]})
+    named = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert named <= document["components"]["schemas"].keys()
+    assert "$defs" not in json.dumps(document)
+
+
+def test_fields_without_effect_are_in_the_schema_and_null_needs_no_mention(document: dict[str, Any]) -> None:
+    rows = {row.name: row for row in fields(document, "CompletionBody")}
+    assert "no effect" in rows["metadata"].text
+    assert rows["prompt"].type.startswith("string or list")
+    assert next(iter(rows)) == "prompt"
+    assert fields(document, "DetokenizeBody")[0].default == "required"
+    assert "suffix" not in rows
+
+
+def test_the_page_for_people(http: httpx.Client, document: dict[str, Any]) -> None:
+    page = http.get("/docs").text
+    assert "<script" not in page
+    assert "http://" not in page
+    assert all(f"id='{name}'" in page for name in models(document))
+    assert all(each.path in page for each in endpoints(document))
+
+
+def test_the_server_page_holds_what_the_schemas_say(root: Path) -> None:
+    assert (root / "docs" / "server.md").read_text() == with_tables(root), "write it anew: make server-page"
+
+
+def test_every_limit_has_a_row() -> None:
+    rows = limits.table()
+    assert {row.flag for row in rows if row.flag} == {
+        "--max-body-bytes",
+        "--max-open-requests",
+        "--max-queued-tokens",
+    }
