@@ -133,7 +133,8 @@ class ChatPrompts:
         for form in _FORMS if called else _FORMS[:1]:
             messages = self._messages(turn.messages, form)
             if not self.knows_tools:
-                messages = plain_messages(messages, tools, turn.tool_choice, parallel=turn.parallel_tool_calls)
+                # The same words whatever the choice is, which a grammar sees to: a prompt that changes isn't reused.
+                messages = plain_messages(messages, tools, parallel=turn.parallel_tool_calls)
             try:
                 return self._template.render_disguised(
                     messages,
