@@ -14,6 +14,8 @@ from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, Palme
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.tokens import count
 
+AT_ONCE = 16  # requests that are sent in one turn of the event loop
+
 T = TypeVar("T")
 
 
@@ -60,8 +62,12 @@ def at(error: PalmetteError, path: str) -> PalmetteError:
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results, in order; where one fails or this is cancelled, the others are cancelled."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+    tasks: list[asyncio.Task[T]] = []
     try:
+        for work in works:
+            tasks.append(asyncio.create_task(work))
+            if len(tasks) % AT_ONCE == 0:
+                await asyncio.sleep(0)  # they begin, then others have their turn
         return await asyncio.gather(*tasks)
     finally:
         for task in tasks:

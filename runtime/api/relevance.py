@@ -13,6 +13,7 @@ a document once for all queries. Used by score.py and rerank.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,7 @@ class Prompter:
 
     async def prompt(self, text: str, path: str) -> bytes:
         frontend = self._surface.frontend
+        await asyncio.sleep(0)  # others have their turn between any two
         try:
             if not self._chats:
                 return pack(await frontend.tokens_of(f"{text}\n\nAnswer:"))
