@@ -24,9 +24,9 @@ from typing import Any
 
 from palmette.runtime.config import cache_folder
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.llg import byte_tokenizer, start
-from palmette.runtime.grammar.protocol import Limits
-from palmette.runtime.grammar.schema.compile import CompiledSchema, SchemaOptions
+from palmette.runtime.grammar.compile import ByteSpace
+from palmette.runtime.grammar.protocol import GrammarSource, Limits
+from palmette.runtime.grammar.schema.compile import build
 
 PACKAGE = "jsonschema==4.26.0"
 LOG = Path(__file__).parent / "log"
@@ -37,6 +37,7 @@ DIALECTS = {
     "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
     "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
 }
+SPACE = ByteSpace()
 NOT_A_SCHEMA_FOR_FORMATS = ("ecmascript-regex",)
 
 
@@ -69,20 +70,14 @@ def fetch() -> Path:
     return folder / "tests"
 
 
-def accepts(compiled: CompiledSchema, text: str) -> bool:
-    matcher = start(byte_tokenizer(), "\n".join([f"start: {compiled.rule}", *compiled.lines]))
-    raw = list(text.encode())
-    return matcher.try_consume_tokens(raw) == len(raw) and bool(matcher.is_accepting())
-
-
 def run_group(group: dict[str, Any], dialect: str, tally: Tally, formats: bool) -> None:
     schema = group["schema"]
     if isinstance(schema, dict) and "$schema" not in schema:
         schema = {"$schema": dialect, **schema}
     tally.schemas += 1
     try:
-        compiled = CompiledSchema(json.dumps(schema), SchemaOptions(formats=formats), Limits())
-        start(byte_tokenizer(), "\n".join([f"start: {compiled.rule}", *compiled.lines]))
+        source = GrammarSource(kind="json_schema", text=json.dumps(schema), options={"formats": formats})
+        grammar = build(source, SPACE, Limits())
     except GrammarError as error:
         if str(error).startswith("No value meets"):  # right, if so: then no instance may be valid
             wrong = [test["description"] for test in group["tests"] if test["valid"]]
@@ -93,10 +88,10 @@ def run_group(group: dict[str, Any], dialect: str, tally: Tally, formats: bool) 
     for test in group["tests"]:
         tally.instances += 1
         try:
-            text = compiled.serialise(test["data"])
+            text = grammar.serialise(test["data"])
         except UnicodeEncodeError:
             continue
-        accepted = accepts(compiled, text)
+        accepted = grammar.accepts(text)
         if accepted != test["valid"]:
             told = f"{group['description']}: {test['description']}: {text[:80]}"
             (tally.false_accepts if accepted else tally.false_rejects).append(told)

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent / "runtime" / "grammar"))
 
 from real_schemas import REAL
 from schema_cases import SPACE, allowed, generate
+from wild_schemas import WILD
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.dialects import build_lark, build_rules
@@ -31,6 +32,7 @@ from palmette.runtime.grammar.schema.keyword_forms import FORMS
 
 SECONDS = 3.0  # for one compilation
 SCHEMAS = [schema for cases in REAL.values() for schema, _, _ in cases if len(json.dumps(schema)) < 4000]
+SCHEMAS += [schema for cases in WILD.values() for schema, _ in cases]
 GRAMMARS = ['root ::= "a" x+ | [^b]{1,3}\nx ::= "(" x ")" | ""', 'start: A (b | "c")*\nb: A+\nA: /[a-z]+/ & ~/x/']
 NOISE = '{}[]":,0189.eE-abc\\^$*+?()|\0é\n~&/%<>'
 

@@ -16,17 +16,20 @@ from llguidance import LLMatcher
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
-from palmette.runtime.grammar.distinct_reading import Frame, Reading
+from palmette.runtime.grammar.distinct_reading import Frame, Reading, canonical_text
 from palmette.runtime.grammar.llg import LlgMatcher, closer_of
 from palmette.runtime.grammar.protocol import Mask, TokenSpace, check_count, mask_words
 from palmette.runtime.grammar.schema.distinct import Node
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _BLANK = frozenset(b" \t\r\n")
+_DELIMITERS = frozenset(b",]")
+_NUMBERS = frozenset(bytes([sign]) for sign in b"-0123456789")
+MAX_DIGITS = 6  # tried behind a number: a thousand items don't have them all
 
 
 class TextTokens:
-    """What is asked of a vocabulary: which tokens have a quote in them, and which have anything that ends a value."""
+    """What is asked of a vocabulary: which tokens have a quote in them, what ends a value, or part of a number."""
 
     def __init__(self, space: TokenSpace) -> None:
         self.pieces = space.vocabulary.pieces
@@ -34,6 +37,7 @@ class TextTokens:
         self.closer = closer_of(space)
         self.quotes = self._having(b'"')
         self.delimiters = self._having(b'",{}[]')
+        self.numbers = self._having(b"-.eE0123456789")
 
     def _having(self, signs: bytes) -> Mask:
         bits = np.zeros(32 * mask_words(len(self.pieces)), np.bool_)
@@ -89,7 +93,11 @@ class DistinctMatcher:
             return
         which = self._tokens.quotes if self._reading.in_string else self._tokens.delimiters
         judged = set(_tokens_of(into[: len(which)] & which))
+        if not self._reading.in_string and _open_items(self._reading):
+            judged.update(_tokens_of(into[: len(which)] & self._tokens.numbers))
         for frame in _open_items(self._reading):
+            if frame.node is None or frame.node.free:
+                continue
             rests = _going_on(frame, _item(frame, self._text))
             judged.update(token for rest in rests for token in self._tokens.starting(rest) if _allows(into, token))
         for token in judged:
@@ -103,25 +111,40 @@ class DistinctMatcher:
         after = self._reading.read(raw, len(self._text), len(raw))
         if after is None:
             return None
-        return None if any(self._is_stuck(frame, raw, token) for frame in _open_items(after)) else after
+        return None if any(self._is_stuck(frame, after, raw, token) for frame in _open_items(after)) else after
 
-    def _is_stuck(self, frame: Frame, raw: bytes, token: int) -> bool:
+    def _is_stuck(self, frame: Frame, after: Reading, raw: bytes, token: int) -> bool:
         """After `token` only earlier items could be completed."""
-        item = _item(frame, raw)
-        assert frame.node is not None
-        if not item and frame.node.many:
-            return False
-        rests = _going_on(frame, item)
-        if not rests:
-            return False
+        item, node = _item(frame, raw), frame.node
+        assert node is not None
         assert frame.begun is not None
+        number = after.in_scalar and frame is after.frames[-1] and _may_repeat(item, frame)
+        rests = [] if number or node.free or (not item and node.many) else _going_on(frame, item)
+        if not rests and not number:
+            return False
         key = (frame.begun, item, len(frame.texts))
         if key not in self._stuck:
             probe = self._inner.inner.deep_copy()
-            self._stuck[key] = probe.try_consume_tokens([token]) == 1 and not self._leads_off(
-                probe, rests, begun=bool(item)
-            )
+            if probe.try_consume_tokens([token]) != 1:
+                return False
+            off = self._another(probe, item, frame, 0) if number else self._leads_off(probe, rests, begun=bool(item))
+            self._stuck[key] = not off
         return self._stuck[key]
+
+    def _another(self, matcher: LLMatcher, numeral: bytes, frame: Frame, depth: int) -> bool:
+        """`numeral`, or one that begins so, isn't there yet, and may be written."""
+        further: list[int] = []
+        for byte in np.flatnonzero(self._tokens.closer.allowed(matcher)).tolist():
+            if byte not in _DELIMITERS:
+                further.append(byte)
+            elif canonical_text(numeral) not in frame.seen:
+                return True
+        for byte in further if depth < MAX_DIGITS else ():
+            probe = matcher.deep_copy()
+            probe.try_consume_tokens([self._tokens.closer.token(byte)])
+            if self._another(probe, numeral + bytes([byte]), frame, depth + 1):
+                return True
+        return False
 
     def _leads_off(self, matcher: LLMatcher, rests: list[bytes], *, begun: bool) -> bool:
         """Something can be completed that isn't one of `rests`."""
@@ -216,11 +239,15 @@ class DistinctMatcher:
 
 def _open_items(reading: Reading) -> list[Frame]:
     """Arrays to look at in which an item is begun, or may begin, and that might come to repeat one."""
-    return [
-        frame
-        for frame in reading.frames
-        if frame.begun is not None and frame.texts and frame.node is not None and not frame.node.free
-    ]
+    return [frame for frame in reading.frames if frame.begun is not None and frame.texts and frame.node is not None]
+
+
+def _may_repeat(numeral: bytes, frame: Frame) -> bool:
+    """The number so far is there already, or is none yet."""
+    if numeral[:1] not in _NUMBERS:
+        return False
+    number = numeral.rstrip(b".eE+-")
+    return not number or canonical_text(number) in frame.seen
 
 
 def _item(frame: Frame, raw: bytes) -> bytes:

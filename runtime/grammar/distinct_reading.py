@@ -111,19 +111,18 @@ class Reading(NamedTuple):
             return self
         top = self.frames[-1]
         text = raw[top.begun : end].strip()
-        value = _canonical(text)
+        value = canonical_text(text)
         if value in top.seen:
             return None
-        written = {b"0": (b"0", b"-0"), b"-0": (b"0", b"-0")}.get(text, (text,)) if scalar else (text,)
-        ends = (b",", b"]") if scalar else (b"",)
-        texts = tuple(one + close for one in written for close in ends)
+        written = (b"0", b"-0") if text in (b"0", b"-0") else (text,)
+        texts = tuple(one + end for one in written for end in (b",", b"]")) if scalar else (text,)
         return self._with_top(top._replace(begun=None, seen=top.seen | {value}, texts=top.texts + texts))
 
     def _with_top(self, top: Frame) -> Reading:
         return self._replace(frames=(*self.frames[:-1], top))
 
 
-def _canonical(text: bytes) -> str:
+def canonical_text(text: bytes) -> str:
     try:
         return canonical(json.loads(text))
     except ValueError:  # a number with more digits than are turned into one

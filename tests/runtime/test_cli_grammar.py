@@ -34,7 +34,7 @@ def test_a_schema_and_its_instances(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_enforced(tmp_path: Path) -> None:
-    schema = {"type": "array", "items": {"type": "number"}, "uniqueItems": True}
+    schema = {"type": "array", "items": {"type": "number", "multipleOf": 0.5}, "uniqueItems": True}
     said = check(tmp_path, schema)
     assert said.exit_code != 0
     assert "uniqueItems" in said.output
