@@ -16,8 +16,9 @@ from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.json_response import PlainResponse
+from palmette.runtime.api.limits import MOST_INPUTS
 from palmette.runtime.api.pooling import Cost, token_lists, usage_json
-from palmette.runtime.api.schemas_pooling import MOST_INPUTS, EmbeddingAnswer, EmbeddingBody
+from palmette.runtime.api.schemas_pooling import EmbeddingAnswer, EmbeddingBody
 from palmette.runtime.api.streams import unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest

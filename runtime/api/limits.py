@@ -18,6 +18,9 @@ from palmette.runtime.messages.sampling import MAX_LOGIT_BIAS, MAX_STOPS, MAX_TO
 MOST_OUTPUTS = 128  # of one request: prompts × n
 MOST_BRANCHES = 10_000  # open at a time; the longest idle one makes room
 MOST_DETOKENIZED = 1_000_000  # token ids of one call
+MOST_INPUTS = 2048  # of one embedding request, as OpenAI has it
+MOST_PAIRS = 1024  # documents of one request, or prompts behind which labels are scored
+MOST_LABELS = 1024  # behind each
 BRANCH_IDLE_SECONDS = 1800.0  # before a branch is closed
 BODY_SECONDS = 60.0  # without a byte of a body that has begun
 GRAMMAR = GrammarLimits()  # of one compilation, in the engine
@@ -58,6 +61,9 @@ def table(limits: Limits = Limits()) -> list[Limit]:
         Limit("states of a pattern's automaton", f"{GRAMMAR.states:,}", 400),
         Limit("choices that one call scores", f"{MOST_CHOICES:,}", 400),
         Limit("token ids of one `/detokenize`", f"{MOST_DETOKENIZED:,}", 400),
+        Limit("texts of one `/v1/embeddings`", f"{MOST_INPUTS:,}", 400),
+        Limit("documents or prompts of one `/v1/score` or `/v1/rerank`", f"{MOST_PAIRS:,}", 400),
+        Limit("labels behind a prompt", f"{MOST_LABELS:,}", 400),
         Limit("open branches that are at work", f"{MOST_BRANCHES:,}", 429),
         Limit("forks of one call", f"{MOST_FORKS:,}", 400),
         Limit("seconds until an unused branch is closed", f"{BRANCH_IDLE_SECONDS:g}", 410),

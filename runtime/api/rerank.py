@@ -11,9 +11,10 @@ from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.bodies import read
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.limits import MOST_PAIRS
 from palmette.runtime.api.pooling import check_count, usage_json
 from palmette.runtime.api.relevance import Pair, judge
-from palmette.runtime.api.schemas_pooling import MOST_PAIRS, RerankAnswer, RerankBody
+from palmette.runtime.api.schemas_pooling import RerankAnswer, RerankBody
 from palmette.runtime.api.streams import unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest

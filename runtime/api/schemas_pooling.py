@@ -8,12 +8,9 @@ from pydantic import Field, WithJsonSchema
 
 from palmette.runtime.api.answers_openai import Answer, PromptTokensDetails
 from palmette.runtime.api.json_types import AnyPrompt, AnyText
+from palmette.runtime.api.limits import MOST_LABELS
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.messages.requests import PoolingKind
-
-MOST_INPUTS = 2048  # texts of one embedding request, as OpenAI has it
-MOST_PAIRS = 1024  # documents of one request, or prompts behind which labels are scored
-MOST_LABELS = 1024
 
 TEXT = {"type": "string"}
 TEXT_OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"], "additionalProperties": False}
