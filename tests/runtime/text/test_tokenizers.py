@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def splits(pre: str, text: str) -> list[str]:
     metadata = gguf_metadata_of_tiny(pre=pre)
     tokenizer: Any = gguf_tokenizer(metadata, PATH)
     alphabet = byte_alphabet()
-    pieces = tokenizer._library.pre_tokenizer.pre_tokenize_str(text)
+    pieces = tokenizer._plain.pre_tokenizer.pre_tokenize_str(text)
     return [bytes(alphabet[character] for character in piece).decode() for piece, _ in pieces]
 
 
@@ -332,3 +333,13 @@ def test_templates_by_place(tmp_path: Path) -> None:
     assert load_tokenizer(resolve("tiny"), chat_template=folder / "chat_template.jinja").chat_template == "J"
     with pytest.raises(InvalidRequest, match=r"none\.jinja"):
         load_tokenizer(resolve("tiny"), chat_template=folder / "none.jinja")
+
+
+def test_threads_encode_at_the_same_time_and_the_same() -> None:
+    """Neither waits for the other, and the switch for special tokens is nobody else's."""
+    text = "<|im_start|>user words and 2024 <|im_end|>\n" * 40
+    wanted = {special: TINY.encode(text, special=special) for special in (False, True)}
+    assert wanted[True] != wanted[False]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda turn: (turn % 2 == 0, TINY.encode(text, special=turn % 2 == 0)), range(200)))
+    assert all(ids == wanted[special] for special, ids in found)
