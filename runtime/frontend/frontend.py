@@ -254,7 +254,7 @@ class Frontend:
         """Text of packed ids, special tokens written out."""
         return self.editor.text(tokens, special=True)
 
-    def check_tokens(self, tokens: Sequence[int]) -> None:
+    def check_tokens(self, tokens: Sequence[int], param: str = "prompt") -> None:
         """Raises InvalidRequest for what is no token id of this model."""
         size = self.vocabulary.size
         if not tokens or (set(map(type, tokens)) == {int} and min(tokens) >= 0 and max(tokens) < size):
@@ -262,7 +262,7 @@ class Frontend:
         for token in tokens:
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < size:
                 raise InvalidRequest(
-                    f"{token!r} is not a token id; the vocabulary has ids 0 to {size - 1}.", param="prompt"
+                    f"{token!r} is not a token id; the vocabulary has ids 0 to {size - 1}.", param=param
                 )
 
     # --- generation ---
