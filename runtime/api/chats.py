@@ -28,12 +28,14 @@ from palmette.runtime.api.schemas_chat import (
 )
 from palmette.runtime.api.surface import SEED_BITS, Surface, check_outputs
 from palmette.runtime.errors import InvalidRequest, Unsupported
-from palmette.runtime.frontend import ChatGeneration, ToolCall
+from palmette.runtime.frontend import ChatGeneration, ChatTurn, ToolCall
 from palmette.runtime.frontend import ChatMessage as Message
 from palmette.runtime.frontend.chats import PreparedTurn
+from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
 
-ROLES_OF_TEXT = ("text", "refusal")
+PARTS_OF_TEXT = ("text", "refusal")
+READING = 20  # reading a message takes as long as writing so many values of an answer (surface.beside)
 
 
 def open_chats(
@@ -64,6 +66,13 @@ def open_chats(
             generation.close()
         raise
     return opened
+
+
+async def chat_tokens(surface: Surface, body: Body, given: Sequence[dict[str, Any]], namespace: str) -> list[int]:
+    """Token ids of the messages `given` in `body`, up to where the assistant's turn begins."""
+    messages = await surface.beside(READING * len(given), lambda: messages_of(body, given))
+    turn = ChatTurn(messages=messages)
+    return (await surface.frontend.chats.prepare(turn, SamplingParams(), namespace=namespace)).tokens
 
 
 # --- messages ---
@@ -111,7 +120,7 @@ def _part_text(body: Body, part: Any, path: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind is None:
         raise InvalidRequest(f"{path}: {reprlib.repr(part)} is not a content part.", param=path)
-    if kind not in ROLES_OF_TEXT:
+    if kind not in PARTS_OF_TEXT:
         raise Unsupported(
             f"{path}: content of type {reprlib.repr(kind)} is not supported; the model reads text only.",
             param=f"{path}.type",

@@ -21,6 +21,7 @@ from palmette.runtime.api.answers_native import (
     TokenizeAnswer,
 )
 from palmette.runtime.api.bodies import read
+from palmette.runtime.api.chats import chat_tokens
 from palmette.runtime.api.document import GENERATING, READING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse, PlainResponse
@@ -33,7 +34,7 @@ from palmette.runtime.api.schemas_native import (
     TokenizeBody,
 )
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
-from palmette.runtime.api.surface import Surface, chat_messages
+from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend, Generation, collect
 from palmette.runtime.messages.replies import Finish, TokenLogprob, TreeDump
@@ -60,7 +61,7 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, GenerateBody)
         surface.check_model(body.model)
         fields = _fields(body)
-        prompts, many = await _prompts(surface, body)
+        prompts, many = await _prompts(surface, body, body.cache_namespace(caller_of(request)))
         generations = surface.submit_all(
             prompts,
             _params(body, fields),
@@ -89,7 +90,7 @@ def router(surface: Surface) -> APIRouter:
         if (body.prompt is None) == (body.messages is None):
             raise InvalidRequest("Give one of 'prompt' and 'messages'.", param="prompt")
         if body.messages is not None:
-            tokens = await frontend.tokens_of(chat_messages(body.messages))
+            tokens = await chat_tokens(surface, body, body.messages, caller_of(request).namespace())
         elif body.add_special_tokens:
             tokens = await frontend.tokens_of(body.prompt or "", special=body.special)
         else:
@@ -108,7 +109,7 @@ def router(surface: Surface) -> APIRouter:
         """The text of token ids."""
         body = await read(request, DetokenizeBody)
         surface.check_model(body.model)
-        frontend.check_tokens(body.tokens)
+        frontend.check_tokens(body.tokens, "tokens")
         text = await surface.beside(len(body.tokens), lambda: frontend.text_of(body.tokens, special=body.special))
         return JsonResponse({"prompt": text}, headers=body.headers)
 
@@ -151,7 +152,7 @@ def _dump_json(frontend: Frontend, dump: TreeDump, *, tokens: bool) -> bytes:
     return b'{"page_size":%d,"nodes":[%s]}' % (dump.page_size, b",".join(nodes))
 
 
-async def _prompts(surface: Surface, body: GenerateBody) -> tuple[list[list[int]], bool]:
+async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tuple[list[list[int]], bool]:
     """Token ids of each prompt, and whether the body holds a list of prompts."""
     given = [name for name in ("text", "input_ids", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
@@ -160,7 +161,7 @@ async def _prompts(surface: Surface, body: GenerateBody) -> tuple[list[list[int]
             param=given[0] if given else "text",
         )
     if body.messages is not None:
-        return [await surface.frontend.tokens_of(chat_messages(body.messages))], False
+        return [await chat_tokens(surface, body, body.messages, namespace)], False
     value = body.text if body.text is not None else body.input_ids
     many = isinstance(value, list) and bool(value) and isinstance(value[0], str | list)
     return await surface.prompts(value, given[0], special=True), many

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.answers_chat import ChatAnswer, ChatChunkAnswer
 from palmette.runtime.api.bodies import read
-from palmette.runtime.api.chats import choice_of, messages_of, open_chats, tools_of
+from palmette.runtime.api.chats import READING, choice_of, messages_of, open_chats, tools_of
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -45,9 +45,8 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, ChatBody)
         surface.check_model(body.model)
         caller = caller_of(request)
-        prepared = await surface.frontend.chats.prepare(
-            turn_of(body), params_of(body), namespace=body.cache_namespace(caller)
-        )
+        turn = await surface.beside(READING * (len(body.messages) + len(body.tools)), lambda: turn_of(body))
+        prepared = await surface.frontend.chats.prepare(turn, params_of(body), namespace=body.cache_namespace(caller))
         call = _Chat(surface, body, prepared, caller)
         if body.stream:
             return call.stream()

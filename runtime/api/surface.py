@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from palmette.runtime.api.access import Caller
-from palmette.runtime.api.bodies import parse
 from palmette.runtime.api.limits import MOST_OUTPUTS
 from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
-from palmette.runtime.api.schemas_chat import ChatMessage, TextPart
-from palmette.runtime.errors import InvalidRequest, ModelNotFound, Unsupported
-from palmette.runtime.frontend import Frontend, Generation, Message
+from palmette.runtime.errors import InvalidRequest, ModelNotFound
+from palmette.runtime.frontend import Frontend, Generation
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 
@@ -129,35 +127,3 @@ def split_prompts(given: Any, name: str) -> list[str | list[int]]:
 
 def _is_ids(value: list[Any]) -> bool:
     return set(map(type, value)) <= {int}
-
-
-def chat_messages(given: Sequence[dict[str, Any]]) -> list[Message]:
-    """Messages of a body; their content parts of type text are joined."""
-    if not given:
-        raise InvalidRequest("'messages' is empty.", hint="Send at least one.", param="messages")
-    return [_message(message, f"messages.{index}") for index, message in enumerate(given)]
-
-
-def _message(given: dict[str, Any], path: str) -> Message:
-    message = parse(given, ChatMessage, path)
-    return Message(message.role, _content(message.content, f"{path}.content"))
-
-
-def _content(given: Any, path: str) -> str:
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, list):
-        raise InvalidRequest(f"{path}: {reprlib.repr(given)} is neither a text nor a list of parts.", param=path)
-    texts: list[str] = []
-    for index, part in enumerate(given):
-        where = f"{path}.{index}"
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind is not None and kind != "text":
-            raise Unsupported(
-                f"{where}: content of type {kind!r} is not supported; the model reads text only.",
-                param=f"{where}.type",
-            )
-        if kind is None:
-            raise InvalidRequest(f"{where}: {reprlib.repr(part)} is not a content part.", param=where)
-        texts.append(parse(part, TextPart, where).text)
-    return "".join(texts)
