@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import msgspec
 
 from palmette.lang.backends.base import BackendBranch, Result
+from palmette.lang.backends.wire import CONNECT_SECONDS, Answer, Server
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
 from palmette.runtime.messages.branches import (
@@ -30,10 +30,9 @@ from palmette.runtime.messages.branches import (
 )
 from palmette.runtime.messages.tokens import unpack
 
-CONNECTIONS = 1024
-CONNECT_SECONDS = 10.0
+RUN = "/v1/branches/run"
 CLOSE_SECONDS = 2.0
-GATHER_SECONDS = 0.02  # branches that end within this time are closed in one message
+GATHER_SECONDS = 0.5  # how long a branch that has ended waits for another message to be closed with
 
 
 class HttpBackend:
@@ -51,10 +50,10 @@ class HttpBackend:
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._verify = verify
-        self._client: httpx.AsyncClient | None = None
+        self._server: Server | None = None
         self._closed = False
         self._running: set[asyncio.Future[None]] = set()
-        self._to_close: list[str] = []
+        self._ended: list[str] = []
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -69,16 +68,20 @@ class HttpBackend:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
     def close_soon(self, branch_id: str) -> None:
-        """Close a branch with others that end at about the same time, in one message."""
-        self._to_close.append(branch_id)
+        """Close a branch with the next message to the server, or with one for all that have ended by then."""
+        self._ended.append(branch_id)
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close_branches(GATHER_SECONDS))
+
+    def take_ended(self) -> tuple[str, ...]:
+        """Branches that the server should close; whoever takes them tells it."""
+        ended, self._ended = tuple(self._ended), []
+        return ended
 
     async def _close_branches(self, delay: float = 0.0) -> None:
         await asyncio.sleep(delay)
         self._closing = None
-        ids, self._to_close = self._to_close, []
-        if ids:
+        if ids := self.take_ended():
             with contextlib.suppress(EngineDied):  # then they are gone
                 await self.post("/v1/branches/close", {"ids": ids})
 
@@ -88,38 +91,34 @@ class HttpBackend:
         self._closed = True
         if self._running:
             await asyncio.wait(set(self._running), timeout=CLOSE_SECONDS)
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        if self._closing is not None:
+            self._closing.cancel()
+        if self._server is not None:
+            self._server.close()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[httpx.AsyncClient]:
-        """The client, for the time of one verb. A server that can't be reached is EngineDied."""
+    @contextlib.asynccontextmanager
+    async def request(self, path: str, body: bytes) -> AsyncIterator[Answer]:
+        """A POST. A server that can't be reached is EngineDied."""
         if self._closed:
             raise EngineDied(f"The connection to {self.url} was shut down.", hint="Make a new RuntimeEndpoint.")
-        if self._client is None:  # made on the loop that uses it
-            self._client = httpx.AsyncClient(
-                base_url=self.url,
-                headers=self._headers,
-                verify=self._verify,
-                timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-                limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=64),
-            )
+        if self._server is None:  # made on the loop that uses it
+            self._server = Server(self.url, self._headers, verify=self._verify)
         running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running.add(running)
         try:
-            yield self._client
-        except httpx.TransportError as error:
+            async with self._server.request("POST", path, body) as answer:
+                yield answer
+        except OSError as error:
             raise self.unreachable(error) from error
         finally:
             self._running.discard(running)
             running.set_result(None)
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with self.connection() as client:
-            return _answer(await client.post(path, content=msgspec.json.encode(body), headers=_JSON))
+        async with self.request(path, msgspec.json.encode(body)) as answer:
+            return _answered("POST", self.url + path, answer.status, await answer.body())
 
-    def unreachable(self, error: httpx.TransportError) -> EngineDied:
+    def unreachable(self, error: Exception) -> EngineDied:
         return EngineDied(
             f"The server at {self.url} did not answer ({type(error).__name__}: {error}).",
             hint="Is it running? `palmette serve` starts one.",
@@ -131,7 +130,7 @@ class HttpBackend:
             response = httpx.get(self.url + path, headers=self._headers, verify=self._verify, timeout=CONNECT_SECONDS)
         except httpx.TransportError as error:
             raise self.unreachable(error) from error
-        return _answer(response)
+        return _answered("GET", str(response.request.url), response.status_code, response.content)
 
 
 class RuntimeEndpoint(HttpBackend):
@@ -159,19 +158,23 @@ class HttpBranch:
         self._closed = False
 
     async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
-        body = RunBranch(steps=tuple(steps), branch=self._id, namespace=self._namespace, close=last)
+        finished = False
+        body = RunBranch(
+            steps=tuple(steps),
+            branch=self._id,
+            namespace=self._namespace,
+            close=last,
+            ended=self._backend.take_ended(),
+        )
         if last:
             self._closed = True  # by the server, however the steps end
-        async with (
-            self._backend.connection() as client,
-            client.stream("POST", "/v1/branches/run", content=msgspec.json.encode(body), headers=_JSON) as response,
-        ):
-            if not response.is_success:
-                await response.aread()
-                _answer(response)
-            async for data in _events(response.aiter_raw()):
+        async with self._backend.request(RUN, msgspec.json.encode(body)) as answer:
+            if not answer.ok:
+                _answered("POST", self._backend.url + RUN, answer.status, await answer.body())
+            async for data in _events(answer.pieces):
                 if data == b"[DONE]":
-                    return
+                    finished = True
+                    continue
                 reply = _decode_reply(data)
                 if reply.error is not None:
                     raise from_info(reply.error)
@@ -179,7 +182,8 @@ class HttpBranch:
                     self._id = reply.branch
                 elif (result := reply.chunk or reply.scores) is not None:
                     yield reply.step, result
-        raise EngineDied(f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?")
+        if not finished:
+            raise EngineDied(f"The server at {self._backend.url} ended a stream early.", hint="Is it still running?")
 
     async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
         if self._id is None:
@@ -191,9 +195,6 @@ class HttpBranch:
         if not self._closed and self._id is not None:
             self._backend.close_soon(self._id)
         self._closed = True
-
-
-_JSON = {"content-type": "application/json"}
 
 
 _decode_reply = msgspec.json.Decoder(StepReply).decode
@@ -224,20 +225,18 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "EndRole", "role": role}
 
 
-def _answer(response: httpx.Response) -> dict[str, Any]:
+def _answered(method: str, url: str, status: int, body: bytes) -> dict[str, Any]:
     """The JSON of a success; the server's error, as one of ours, of anything else."""
     try:
-        data = response.json() if response.content else {}
-    except ValueError:
+        data = msgspec.json.decode(body) if body else {}
+    except msgspec.DecodeError:
         data = {}
-    if response.is_success:
+    if 200 <= status < 300:
         return dict(data)
     error = data.get("error") if isinstance(data, dict) else None
     if not isinstance(error, dict) or "message" not in error:
         raise InternalError(
-            f"{response.request.method} {response.request.url} was answered with status {response.status_code} "
-            f"and {response.text[:200]!r}.",
-            hint="Is this a Palmette server?",
+            f"{method} {url} was answered with status {status} and {body[:200]!r}.", hint="Is this a Palmette server?"
         )
     kind = str(error.get("code") or error.get("type") or "")
     raise from_info(ErrorInfo(kind, str(error["message"]), str(error.get("hint") or ""), error.get("param")))

@@ -142,6 +142,8 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     async def run(request: Request) -> Response:
         """Steps on a branch, in one message: a new branch, or an open one by its id."""
         body = await read_message(request, RunBranch)
+        for ended_id in body.ended:
+            await table.remove(ended_id)
         _check_steps(body.steps, frontend)
         branch_id = body.branch
         if branch_id is not None:

@@ -114,13 +114,14 @@ Step = GenerateStep | ScoreStep | ExtendStep
 class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps on a branch, over HTTP. Without `branch` on a new one, of `namespace`, whose id comes first.
 
-    `close`: the branch ends with the steps.
+    `close`: the branch ends with the steps. `ended`: other branches that are closed at once.
     """
 
     steps: tuple[Step, ...]
     branch: str | None = None
     namespace: str = ""
     close: bool = False
+    ended: tuple[str, ...] = ()
 
 
 class StepReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
