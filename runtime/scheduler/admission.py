@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from palmette.radix_cache.cache import Lease, RadixCache, Tail
 from palmette.radix_cache.key import common_tokens
 from palmette.radix_cache.oracle import ReuseOracle
+from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.batch import StepBatch
 from palmette.runtime.scheduler.known_scores import recall
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -113,9 +114,11 @@ class Admission:
         lease = cache.match(sequence.key(sequence.matchable), sequence.namespace, priority=sequence.priority)
         total = -(-sequence.length // page_size)
         needed = total - len(lease.pages)
-        if lease.tail is not None and self.room(running) < needed:
+        short = self.room(running) < needed
+        if short and lease.tail is not None:
             lease.drop_tail()  # its page may be just the one that is missing
-        if self.room(running) < needed:
+            short = self.room(running) < needed
+        if short:
             lease.release()
             return False
         sequence.lease = lease
@@ -144,7 +147,10 @@ class Admission:
         whole = len(lease.pages)
         most = min(self._page_size, sequence.matchable - 1 - lease.length)
         wanted = sequence.slice(lease.length, lease.length + most)
+        at, first = lease.length * TOKEN_BYTES, wanted[:TOKEN_BYTES]
         for other in running:
+            if other.tokens[at : at + TOKEN_BYTES] != first:
+                continue
             # A page is in one place of the tree, so whoever shares the last of the lease's pages shares all of them.
             if other.computed <= lease.length + slots or other.namespace != sequence.namespace or other.arriving:
                 continue

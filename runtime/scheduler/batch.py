@@ -35,28 +35,26 @@ PREFILL, DECODE, SCORE, EMBED = map(int, Purpose)  # numpy takes plain numbers i
 _DRAWN = Struct("<qii")  # the fields of a SAMPLE that differ from token to token
 
 
-@dataclass(slots=True, eq=False)
 class Row:
     """Positions [start, end) of `sequence` are computed in this step. The last token may still have to be drawn, by
-    the step that runs while this one is planned."""
+    the step that runs while this one is planned.
 
-    sequence: Sequence
-    start: int
-    end: int
-    samples: bool = field(init=False)
-    decodes: bool = field(init=False)  # it computes the newest output token alone
-    scored: range = field(init=False)  # positions whose token its logits score (those of the position before)
-    pooled: range = field(init=False)  # positions whose hidden states are wanted
+    `decodes`: it computes the newest output token alone. `scored`: positions whose token its logits score (those of the
+    position before). `pooled`: positions whose hidden states are wanted.
+    """
 
-    def __post_init__(self) -> None:
-        sequence, start, end = self.sequence, self.start, self.end
-        generation, scoring = sequence.generation, sequence.scoring
+    __slots__ = ("decodes", "end", "pooled", "samples", "scored", "sequence", "start")
+
+    def __init__(self, sequence: Sequence, start: int, end: int) -> None:
+        generation, scoring, pooling = sequence.generation, sequence.scoring, sequence.pooling
+        self.sequence, self.start, self.end = sequence, start, end
         self.samples = generation is not None and generation.max_tokens > 0 and end >= sequence.length
         self.decodes = self.samples and start == end - 1 and start >= sequence.prompt_length
-        self.scored = NO_POSITIONS
-        self.pooled = NO_POSITIONS if sequence.pooling is None else sequence.pooling.wanted(start, end)
+        self.scored = self.pooled = NO_POSITIONS
         if scoring is not None:
             self.scored = range(max(scoring.next, start + 1), min(end, sequence.prompt_length - 1) + 1)
+        if pooling is not None:
+            self.pooled = pooling.wanted(start, end)
 
 
 @dataclass(slots=True)
@@ -177,8 +175,8 @@ class _SampleArrays:
 
     def __init__(self) -> None:
         self._records: list[bytes] = []
-        self._biases: list[dict[int, float]] = []
-        self._seen: list[dict[int, int]] = []
+        self._biases: dict[int, dict[int, float]] = {}  # by sample, where there are any
+        self._seen: dict[int, dict[int, int]] = {}
         self._scored: list[tuple[int, int, int]] = []
         self._constrained: list[Constrained] = []
 
@@ -192,12 +190,15 @@ class _SampleArrays:
             self._constrained.append(generation.constrained)
             mask = len(self._constrained)
         self._records.append(generation.record + _DRAWN.pack(generation.output_index, logits_row, mask))
-        self._biases.append(_bias(generation))
-        self._seen.append(generation.seen or {})
+        bias = _bias(generation)
+        if bias:
+            self._biases[len(self._records) - 1] = bias
+        if generation.seen:
+            self._seen[len(self._records) - 1] = generation.seen
 
     def plan(self) -> SamplePlan:
-        bias_starts, bias = _csr(self._biases)
-        seen_starts, seen = _csr(self._seen)
+        bias_starts, bias = _csr(self._biases, len(self._records))
+        seen_starts, seen = _csr(self._seen, len(self._records))
         return SamplePlan(
             samples=np.frombuffer(b"".join(self._records), dtype=SAMPLE) if self._records else NO_SAMPLES,
             bias_starts=bias_starts,
@@ -246,10 +247,10 @@ def _triples(values: Seq[tuple[int, int, int]]) -> npt.NDArray[np.int32]:
     return NO_TRIPLES if not values else np.array(values, dtype=np.int32)
 
 
-def _csr(parts: list[dict[int, V]]) -> tuple[npt.NDArray[np.int32], list[tuple[int, V]]]:
-    """Starts and entries of all parts; no starts where there is no entry."""
-    if not any(parts):
+def _csr(parts: dict[int, dict[int, V]], count: int) -> tuple[npt.NDArray[np.int32], list[tuple[int, V]]]:
+    """Starts and entries of `count` parts; no starts where there is no entry."""
+    if not parts:
         return NONE, []
-    starts = np.zeros(len(parts) + 1, dtype=np.int32)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
-    return starts, [entry for part in parts for entry in part.items()]
+    starts = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum([len(parts.get(index, ())) for index in range(count)], out=starts[1:])
+    return starts, [entry for part in parts.values() for entry in part.items()]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.messages.replies import Finish, FinishReason, Generated, TokenLogprob
-from palmette.runtime.messages.tokens import pack, unpack
+from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 
@@ -26,14 +26,14 @@ def append(sequence: Sequence, tokens: Iterable[int], drawn: TokenLogprob | None
     """New output tokens, up to one that ends the output. `drawn`: of the first, where it was asked for."""
     generation = sequence.generation
     assert generation is not None
+    accept, logprobs = generation.stops.accept, generation.params.logprobs
     for token in tokens:
         sequence.append(token)
         generation.count(token)
-        generation.unsent.append(token)
-        if generation.params.logprobs:
+        if logprobs:
             generation.unsent_logprobs.append(drawn or TokenLogprob(token, None))
             drawn = None
-        stop = generation.stops.accept(token, generation.outputs)
+        stop = accept(token, generation.outputs)
         if stop is not None:
             return Ending("stop", stop)
     constrained, full = generation.constrained, generation.outputs >= generation.max_tokens
@@ -62,9 +62,10 @@ def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:
     """A reply with the output tokens that none has carried yet."""
     generation = sequence.generation
     assert generation is not None
-    tokens, generation.unsent = generation.unsent, []
+    tokens = bytes(sequence.tokens[len(sequence.tokens) - generation.unsent * TOKEN_BYTES :])
+    generation.unsent = 0
     sent = None
     if generation.params.logprobs and tokens:
         sent, generation.unsent_logprobs = tuple(generation.unsent_logprobs), []
     held = generation.stops.held if finish is None else 0
-    return Generated(id=sequence.request_id, tokens=pack(tokens), logprobs=sent, finish=finish, held_bytes=held)
+    return Generated(id=sequence.request_id, tokens=tokens, logprobs=sent, finish=finish, held_bytes=held)

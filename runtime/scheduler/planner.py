@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.pages import OutOfPages
+from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.admission import Admission
 from palmette.runtime.scheduler.batch import Row, StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget
@@ -51,9 +52,9 @@ class Planner:
         """Fills `batch`. Where it raises, `batch.subject` says over whom."""
         if self._preempts and self._queue:
             self._preempt(batch)
-        running, page_size = list(self._running), self._cache.page_size
+        running, page_bytes = list(self._running), self._cache.page_size * TOKEN_BYTES
         for sequence in running:
-            if sequence.length > len(sequence.pages) * page_size and sequence.slot is not None:
+            if len(sequence.tokens) > len(sequence.pages) * page_bytes and sequence.slot is not None:
                 batch.subject = sequence
                 self._grow(sequence)
         for sequence in running:

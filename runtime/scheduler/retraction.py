@@ -78,10 +78,13 @@ class Growth:
 
     def pages(self, running: Iterable[Sequence]) -> int:
         """At least one for each that runs."""
-        size, total = self._page_size, 0
+        size, mean, total = self._page_size, self._mean, 0
         for sequence in running:
-            grown = sequence.length + self.outputs(sequence)
-            total += max(1, int(grown // size) + 1 - len(sequence.pages)) if sequence.generation is not None else 1
+            generation, missing = sequence.generation, 1
+            if generation is not None:
+                more = min(generation.max_tokens, max(mean, generation.outputs)) - generation.outputs
+                missing = int((sequence.length + more) // size) + 1 - len(sequence.pages)
+            total += missing if missing > 1 else 1
         return total
 
     def outputs(self, sequence: Sequence) -> float:

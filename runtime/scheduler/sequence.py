@@ -37,7 +37,7 @@ class Generation:
     seen: dict[int, int] | None
     constrained: Constrained | None = None
     outputs: int = 0
-    unsent: list[int] = field(default_factory=list)  # output tokens that no reply has carried yet
+    unsent: int = 0  # output tokens that no reply has carried yet
     unsent_logprobs: list[TokenLogprob] = field(default_factory=list)  # of each, where asked for
     _record: bytes | None = None
 
@@ -68,6 +68,7 @@ class Generation:
 
     def count(self, token: int) -> None:
         self.outputs += 1
+        self.unsent += 1
         if self.seen is not None:
             self.seen[token] = self.seen.get(token, 0) + 1
 
