@@ -47,6 +47,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable
     kv_events: str | None = None  # ZeroMQ endpoint at which stored and removed pages are published; None: nowhere
     overlap: bool = False  # plan each step while the one before runs; pays where the model doesn't use the CPU
+    grammar_backend: Literal["llguidance", "xgrammar"] = "llguidance"  # of JSON schemas; xgrammar must be installed
     check_invariants: bool = False  # after every step
 
 

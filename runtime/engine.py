@@ -91,7 +91,7 @@ def build_core(config: EngineConfig, files: ModelFiles | None = None, progress: 
     cache = RadixCache(pages, config.page_size, eviction=eviction_policy(config.eviction), enabled=config.prefix_cache)
     shape = model_shape(model.config, kv=KV_FORMATS[model.kv_dtype])
     step_time = StepTimeModel(shape, unmeasured_host(threads, free_memory()))
-    compiler = Compiler(TokenizerSpace(tokenizer, vocabulary))
+    compiler = Compiler(TokenizerSpace(tokenizer, vocabulary), schema_backend=config.grammar_backend)
     make = OverlappingCore if config.overlap else EngineCore
     core = make(config, worker, cache, vocabulary, ready, step_time=step_time, compiler=compiler)
     if config.kv_events is None:

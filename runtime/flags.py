@@ -47,6 +47,7 @@ HELP = {
     "kv_events": "A ZeroMQ endpoint (tcp://HOST:PORT) at which stored and removed pages are published; missed ones at "
     "PORT + 1.",
     "overlap": "Plan each step while the one before runs; pays where the model does not use the CPU.",
+    "grammar_backend": "What holds outputs to JSON schemas: llguidance, or xgrammar (an extra; takes fewer keywords).",
     "check_invariants": "Check the tree's invariants after every step (slow; for finding faults).",
 }
 """What each field of EngineConfig means to someone who starts an engine."""

@@ -1,7 +1,7 @@
 """A grammar that begins after the model has thought: any text up to an end marker, then what another grammar allows.
 
 The marker is a special token of the vocabulary (`</think>` of many models) or plain text. Until it has come the output
-can't end.
+can't end. With a begin marker, which the model writes itself, there may be no reasoning at all (maybe_reasoning.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.closing import spell
+from palmette.runtime.grammar.maybe_reasoning import MaybeReasoning
 from palmette.runtime.grammar.protocol import (
     Explanation,
     Grammar,
@@ -28,10 +29,12 @@ from palmette.runtime.grammar.protocol import (
 
 
 class ReasoningSource(msgspec.Struct, frozen=True, kw_only=True):
-    """`grammar`: what holds after `end`."""
+    """`grammar`: what holds after `end`. `begin`: the reasoning begins with it, or there is none; without it the
+    reasoning has begun."""
 
     grammar: GrammarSource
     end: str = "</think>"
+    begin: str | None = None
 
 
 class _FreeText:
@@ -193,7 +196,7 @@ class AfterReasoning:
 
 def build(
     source: GrammarSource, space: TokenSpace, limits: Limits, build_inner: Callable[..., Grammar]
-) -> AfterReasoning:
+) -> AfterReasoning | MaybeReasoning:
     """The kind "after_reasoning": the source is a ReasoningSource in JSON."""
     try:
         given = msgspec.json.decode(source.text, type=ReasoningSource)
@@ -205,4 +208,6 @@ def build(
         ) from None
     if given.grammar.kind == "after_reasoning":
         raise GrammarError("Reasoning within reasoning.", hint="Once is enough.", param="after_reasoning")
-    return AfterReasoning(source, build_inner(given.grammar, space, limits), given.end, space)
+    inner = build_inner(given.grammar, space, limits)
+    after = AfterReasoning(source, inner, given.end, space)
+    return after if given.begin is None else MaybeReasoning(after, inner, given.begin, space)

@@ -31,7 +31,8 @@ from palmette.runtime.grammar.protocol import (
     check_size,
 )
 from palmette.runtime.grammar.regex import build_regex
-from palmette.runtime.grammar.schema.compile import build as build_schema
+from palmette.runtime.grammar.schema.compile import build_with as build_schema
+from palmette.runtime.grammar.schema.compile import xgrammar_backend
 from palmette.runtime.grammar.schema.keywords import keywords
 from palmette.runtime.grammar.stop_pattern import StopPattern
 from palmette.runtime.grammar.tags import build as build_tags
@@ -190,13 +191,33 @@ class Compilations(Generic[T]):
 
 
 class Compiler(Compilations[Grammar]):
-    """Grammars over one vocabulary; and in `stops` the patterns that end outputs (sources of kind "stop_regex")."""
+    """Grammars over one vocabulary; and in `stops` the patterns that end outputs (sources of kind "stop_regex").
 
-    def __init__(self, space: TokenSpace, *, limits: Limits | None = None, cached: int = 256, threads: int = 2) -> None:
+    `schema_backend`: of JSON schemas that ask for none. Raises GrammarError where it isn't installed.
+    """
+
+    def __init__(
+        self,
+        space: TokenSpace,
+        *,
+        limits: Limits | None = None,
+        cached: int = 256,
+        threads: int = 2,
+        schema_backend: str = "llguidance",
+    ) -> None:
+        if schema_backend == "xgrammar":
+            xgrammar_backend()
         self.space = space
         self.limits = limits = limits or Limits()
         pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
-        super().__init__(lambda source: build(source, space, limits), pool, seconds=limits.seconds, cached=cached)
+
+        def built(source: GrammarSource) -> Grammar:
+            if source.kind == "json_schema" and schema_backend != "llguidance":
+                options = {"backend": schema_backend, **source.options}
+                source = msgspec.structs.replace(source, options=options)
+            return build(source, space, limits)
+
+        super().__init__(built, pool, seconds=limits.seconds, cached=cached)
         self.stops: Compilations[StopPattern] = Compilations(
             lambda source: StopPattern(source.text, limits), pool, seconds=limits.seconds, cached=cached
         )

@@ -8,7 +8,8 @@ error that names the keyword and its path, unless `best_effort`: then the gramma
 from __future__ import annotations
 
 import json
-from typing import Any
+from importlib import import_module
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,7 +17,7 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.distinct_matcher import DistinctMatcher, text_tokens
 from palmette.runtime.grammar.distinct_reading import Reading
 from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
-from palmette.runtime.grammar.protocol import Explanation, GrammarSource, Limits, Matcher, TokenSpace
+from palmette.runtime.grammar.protocol import Explanation, Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
 from palmette.runtime.grammar.schema.evaluate import Evaluator, Fault
@@ -27,8 +28,12 @@ from palmette.runtime.grammar.schema.shapes import Claim
 
 
 class SchemaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`compact`: no spaces after commas and colons. `formats`: whether the known formats are enforced."""
+    """`compact`: no spaces after commas and colons. `formats`: whether the known formats are enforced.
 
+    `backend`: what runs the grammar; xgrammar is optional, and takes fewer keywords (xgr.py).
+    """
+
+    backend: Literal["llguidance", "xgrammar"] = "llguidance"
     best_effort: bool = False
     compact: bool = False
     formats: bool = True
@@ -151,3 +156,26 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGra
     """Raises GrammarError for what isn't a schema, can't be enforced, or is too large."""
     compiled = CompiledSchema(source.text, options_of(source), limits, compares_items=True)
     return SchemaGrammar(source, space, compiled)
+
+
+def build_with(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+    """The kind "json_schema", by the backend that is asked for. Raises GrammarError, also where it isn't installed."""
+    options = options_of(source)
+    if options.backend == "llguidance":
+        return build(source, space, limits)
+    grammar: Grammar = xgrammar_backend().build_xgrammar(
+        source, space, limits, best_effort=options.best_effort, compact=options.compact
+    )
+    return grammar
+
+
+def xgrammar_backend() -> Any:
+    """The module of the optional backend. Raises GrammarError where it can't be used."""
+    try:
+        return import_module("palmette.runtime.grammar.xgr")
+    except ImportError as error:
+        raise GrammarError(
+            f"The backend xgrammar can't be used: {error}.",
+            hint="Install palmette[xgrammar], or leave the backend out.",
+            param="grammar_backend",
+        ) from None

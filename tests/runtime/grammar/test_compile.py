@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -11,8 +12,18 @@ from grammar_patterns import WORDS
 import palmette
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar import compile as compiling
-from palmette.runtime.grammar.compile import BUILDERS, Compiler, GrammarSource, compile
+from palmette.runtime.grammar.compile import BUILDERS, ByteSpace, Compiler, GrammarSource, compile
 from palmette.runtime.grammar.protocol import Limits
+
+
+@pytest.mark.skipif(find_spec("xgrammar") is not None, reason="it is installed")
+def test_a_backend_that_is_not_installed() -> None:
+    with pytest.raises(GrammarError, match="xgrammar can't be used"):
+        Compiler(ByteSpace(), schema_backend="xgrammar")
+    with pytest.raises(GrammarError, match="xgrammar can't be used"):
+        compile("json_schema", {}, backend="xgrammar")
+    with pytest.raises(GrammarError, match="backend"):
+        compile("json_schema", {}, backend="other")
 
 
 def source(text: str) -> GrammarSource:
