@@ -66,6 +66,14 @@ server-page: $(READY)  ## the tables of docs/server.md, from the schemas
 cases: $(READY)  ## the acceptance cases of CASES (../shared/cases) against three servers; ARGS="--only STP,JSN-05"
 	PYTHONPATH=.src $(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)
 
+schemathesis: $(READY)  ## random requests made from the server's own document; ARGS="--examples 200 --seed 2"
+	@test -x $(VENV)s/schemathesis/bin/schemathesis || { $(PYTHON) -m venv $(VENV)s/schemathesis && \
+		$(VENV)s/schemathesis/bin/python -m pip install -q --disable-pip-version-check schemathesis; }
+	PYTHONPATH=.src $(BIN)/python -m tests.run_schemathesis $(ARGS)
+
+disconnects: $(READY)  ## 1,000 clients that go away at random moments, beside normal load; ARGS="--count 100 --model tiny"
+	PYTHONPATH=.src $(BIN)/python -m tests.disconnects $(ARGS)
+
 clean:  ## everything that was built or installed here; downloads in the cache folder stay
 	rm -rf $(VENV) .venvs build dist *.egg-info .src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = "smollm2-135m"
 SERVERS = {"default": (), "nocache": ("--no-prefix-cache",), "tinykv": ("--kv-tokens", "1536")}
 PALMETTE = (sys.executable, "-c", "from palmette.runtime.cli import main; main()")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / ".src")}
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
 
@@ -65,16 +66,15 @@ def main() -> int:
     runner = given.cases / "run_cases.py"
     if not runner.exists():
         parser.error(f"{runner} is not there; CASES=FOLDER names the folder that holds it")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".src")}
     with contextlib.ExitStack() as stack:
-        urls = {name: stack.enter_context(serving(options, environment)) for name, options in SERVERS.items()}
+        urls = {name: stack.enter_context(serving(options, ENVIRONMENT)) for name, options in SERVERS.items()}
         alternatives = [f"--alt={name}={url}" for name, url in urls.items() if name != "default"]
         launch = " ".join(["env", f"PYTHONPATH={ROOT / '.src'}", PALMETTE[0], "-c", f"'{PALMETTE[2]}'"])
         command = [
             *(sys.executable, str(runner), "--base-url", urls["default"], "--model", MODEL),
             *(*alternatives, f"--launch-cmd={launch} serve --port {{port}}", "--dsl-module=palmette"),
         ]
-        return subprocess.run([*command, *others], env=environment, check=False).returncode
+        return subprocess.run([*command, *others], env=ENVIRONMENT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ ERRORS = {
 }
 
 
-READING = (400, 401)  # of routes that read a body
+READING = (400, 401, 408)  # of routes that read a body
 GENERATING = (400, 401, 404, 408, 429, 503)  # of routes that ask the engine, of a model
 
 
@@ -78,10 +78,14 @@ def operation(
         good["content"] = {media: {"schema": {"type": "string"}}}
     if streams is not None:
         events = _body_schema(streams)
-        text = "Server-sent events, each `data: ` and this as JSON; the last is `data: [DONE]`."
-        good.setdefault("content", {})["text/event-stream"] = {
-            "schema": {**_named(streams, events), "description": text}
+        data = {
+            "type": "string",
+            "description": "JSON; of the last event `[DONE]`.",
+            "contentMediaType": "application/json",
+            "contentSchema": _named(streams, events),
         }
+        shown = {"type": "object", "required": ["data"], "properties": {"data": data}}
+        good.setdefault("content", {})["text/event-stream"] = {"schema": {"description": "An event.", **shown}}
     extra: dict[str, Any] = {}
     if takes is not None:
         schema = _named(takes, _body_schema(takes))
@@ -102,6 +106,12 @@ def _body_schema(kind: type[pydantic.BaseModel] | type[msgspec.Struct]) -> dict[
         return kind.model_json_schema(ref_template=REFERENCE)
     (schema,), definitions = msgspec.json.schema_components([kind], ref_template=REFERENCE.replace("model", "name"))
     return {**schema, "$defs": definitions}
+
+
+def event_data(content: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an event's data, out of the content of an answer that streams."""
+    data: dict[str, Any] = content["text/event-stream"]["schema"]["properties"]["data"]["contentSchema"]
+    return data
 
 
 def _named(kind: Any, schema: dict[str, Any]) -> dict[str, Any]:

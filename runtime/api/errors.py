@@ -9,6 +9,7 @@ from typing import Any
 
 import pydantic
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -89,6 +90,13 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(PalmetteError)
     async def ours(request: Request, error: PalmetteError) -> JsonResponse:
         return error_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def query(request: Request, error: RequestValidationError) -> JsonResponse:
+        """A parameter of the path or the query; bodies are read in bodies.py."""
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        return error_response(InvalidRequest(f"{name}: {first['msg']}.", param=name))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JsonResponse:

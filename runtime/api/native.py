@@ -82,7 +82,7 @@ def router(surface: Surface) -> APIRouter:
         answers = await unless_gone(request, _answers(surface, generations, many=many))
         return PlainResponse(answers, headers=body.headers)
 
-    @routes.post("/tokenize", **operation(TokenizeAnswer, takes=TokenizeBody, tag="native"))
+    @routes.post("/tokenize", **operation(TokenizeAnswer, takes=TokenizeBody, errors=(*READING, 404), tag="native"))
     async def tokenize(request: Request) -> Response:
         """Token ids of a text or a chat."""
         body = await read(request, TokenizeBody)
@@ -104,7 +104,9 @@ def router(surface: Surface) -> APIRouter:
             answer["token_strs"] = [token_text(frontend.vocabulary, token) for token in tokens]
         return JsonResponse(answer, headers=body.headers)
 
-    @routes.post("/detokenize", **operation(DetokenizeAnswer, takes=DetokenizeBody, tag="native"))
+    @routes.post(
+        "/detokenize", **operation(DetokenizeAnswer, takes=DetokenizeBody, errors=(*READING, 404), tag="native")
+    )
     async def detokenize(request: Request) -> Response:
         """The text of token ids."""
         body = await read(request, DetokenizeBody)
@@ -129,7 +131,7 @@ def router(surface: Surface) -> APIRouter:
         caller_of(request).check_admin("Flushing the cache")
         return JsonResponse({"flushed_pages": await frontend.flush_cache()})
 
-    @routes.get("/cache", **operation(CacheAnswer, errors=(401, 403, 503), tag="native"))
+    @routes.get("/cache", **operation(CacheAnswer, errors=(400, 401, 403, 503), tag="native"))
     async def cache(request: Request, tokens: bool = True) -> Response:
         """The radix tree, parents before children; `tokens=false` leaves out ids and texts. For administrators."""
         caller_of(request).check_admin("Looking into the cache")

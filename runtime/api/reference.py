@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from palmette.runtime.api.document import event_data
+
 LONGEST_DEFAULT = 40  # characters
 Schema = dict[str, Any]
 Cells = tuple[str, ...]
@@ -51,7 +53,8 @@ def endpoints(document: Schema) -> list[Endpoint]:
 def _answers(good: Schema) -> str:
     content = good.get("content", {})
     told = [type_of(each["schema"]) for kind, each in content.items() if kind == "application/json"]
-    told += [f"events of {type_of(each['schema'])}" for kind, each in content.items() if kind == "text/event-stream"]
+    if "text/event-stream" in content:
+        told.append(f"events of {type_of(event_data(content))}")
     return " or ".join(told) or ", ".join(content)
 
 

@@ -15,6 +15,7 @@ from live_server import LiveServer
 from server_page import with_tables
 
 from palmette.runtime.api import limits
+from palmette.runtime.api.document import event_data
 from palmette.runtime.api.reference import endpoints, fields, models
 
 CASES: list[tuple[str, str, dict[str, Any] | None]] = [
@@ -45,6 +46,8 @@ WRONG: list[tuple[str, str, dict[str, Any] | None, int]] = [
     ("POST", "/v1/completions", {"prompt": 5}, 400),
     ("POST", "/v1/completions", {"model": "gpt-9"}, 404),
     ("GET", "/v1/models/gpt-9", None, 404),
+    ("POST", "/tokenize", {"model": "gpt-9", "prompt": "a"}, 404),
+    ("GET", "/cache?tokens=perhaps", None, 400),
     ("POST", "/v1/branches/none/extend", {"parts": []}, 410),
 ]
 
@@ -88,7 +91,7 @@ def test_events(document: dict[str, Any], http: httpx.Client, path: str, body: d
     response = http.post(path, json={**body, "stream": True})
     events = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
     assert events.pop() == "[DONE]"
-    schema = answer_of(document, "POST", path, 200)["text/event-stream"]["schema"]
+    schema = event_data(answer_of(document, "POST", path, 200))
     for each in events:
         check(document, schema, json.loads(each))
 
@@ -104,7 +107,7 @@ def test_branches_stream_as_the_document_says(document: dict[str, Any], http: ht
     branch = http.post("/v1/branches", json={}).json()["id"]
     path = f"/v1/branches/{branch}/generate"
     body = {"parts": [{"type": "Text", "text": "a"}], "params": {"max_tokens": 3, "logprobs": True}}
-    schema = answer_of(document, "POST", path, 200)["text/event-stream"]["schema"]
+    schema = event_data(answer_of(document, "POST", path, 200))
     events = [line.removeprefix("data: ") for line in http.post(path, json=body).text.splitlines() if line]
     for each in events[:-1]:
         check(document, schema, json.loads(each))
