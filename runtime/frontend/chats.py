@@ -223,8 +223,8 @@ class Chats:
     def _constraint(
         self, turn: ChatTurn, params: SamplingParams, calls: GrammarSource | None, tail: str
     ) -> Constraint | None:
-        """What the output must match: the calls asked for, else the answer; after the reasoning, where the prompt has
-        begun that."""
+        """What the output must match: the calls asked for, else the answer; after the reasoning that the prompt has
+        begun, or that the model may begin."""
         asked = params.constraint
         if calls is not None:
             asked = Constraint(grammar=calls, jump=turn.jump, complete=turn.complete)
@@ -242,9 +242,11 @@ class Chats:
         if reasoning == NONE or _continues(turn):
             return asked
         tags = reasoning_tags(reasoning)
-        if not tags.opening(tail):
-            return asked
-        return msgspec.structs.replace(asked, grammar=_after_reasoning(asked.grammar, tags.end))
+        begun = tags.opening(tail)
+        if not begun and tail.rstrip().endswith(tags.end.strip()):
+            return asked  # the prompt has ended it
+        begin = None if begun else tags.begin
+        return msgspec.structs.replace(asked, grammar=_after_reasoning(asked.grammar, tags.end, begin))
 
     def _remember(self, prepared: PreparedTurn, finished: FinishedTurn) -> None:
         output = finished.output
@@ -261,8 +263,9 @@ def _continues(turn: ChatTurn) -> bool:
     return turn.continue_final_message
 
 
-def _after_reasoning(grammar: GrammarSource, end: str) -> GrammarSource:
-    text = msgspec.json.encode({"grammar": grammar, "end": end}).decode()
+def _after_reasoning(grammar: GrammarSource, end: str, begin: str | None) -> GrammarSource:
+    source = {"grammar": grammar, "end": end, **({} if begin is None else {"begin": begin})}
+    text = msgspec.json.encode(source).decode()
     return GrammarSource(kind="after_reasoning", text=text)
 
 

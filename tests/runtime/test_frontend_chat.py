@@ -160,26 +160,36 @@ async def test_a_grammar_begins_behind_the_reasoning_that_the_prompt_has_opened(
     assert chat.asked().params.constraint == schema
 
 
+def behind_reasoning(chat: ScriptedChat) -> dict[str, Any]:
+    """The grammar of the last request, behind reasoning that the model may begin."""
+    asked = chat.asked().params.constraint
+    assert asked is not None
+    assert asked.grammar.kind == "after_reasoning"
+    source = json.loads(asked.grammar.text)
+    assert (source["begin"], source["end"]) == ("<think>", "</think>")
+    grammar: dict[str, Any] = source["grammar"]
+    return grammar
+
+
 async def test_calls_that_are_asked_for_are_a_grammar(make: Make) -> None:
     chat = make(CALL)
-    for fields, kind in (
-        ({"tool_choice": "required"}, "structural_tag"),
-        ({"tool_choice": NamedTool("now")}, "structural_tag"),
-        ({"allowed_tools": frozenset({"now"})}, "structural_tag"),
+    for fields, names in (
+        ({"tool_choice": "required"}, ["weather", "now"]),
+        ({"tool_choice": NamedTool("now")}, ["now"]),
+        ({"allowed_tools": frozenset({"now"})}, ["now"]),
         ({}, None),
         ({"tool_choice": "none"}, None),
     ):
         await ask(chat, turn(tools=(WEATHER, TIME), **fields))  # type: ignore[arg-type]
-        asked = chat.asked().params.constraint
-        assert (asked.grammar.kind if asked else None) == kind
-        if asked and fields != {"tool_choice": "required"}:
-            assert "weather" not in asked.grammar.text
+        if names is None:
+            assert chat.asked().params.constraint is None
+        else:
+            tags = json.loads(behind_reasoning(chat)["text"])["structures"]
+            assert [tag["begin"].split('"')[3] for tag in tags] == names
     assert "weather" not in chat.prompt()  # tool_choice none: the model isn't told of them
     schema = Constraint(grammar=GrammarSource(kind="json_schema", text='{"type": "integer"}'))
     await ask(chat, turn(tools=(WEATHER,)), constraint=schema)
-    asked = chat.asked().params.constraint
-    assert asked is not None
-    assert json.loads(asked.grammar.text)["answer"] == {"type": "integer"}
+    assert json.loads(behind_reasoning(chat)["text"])["answer"] == {"type": "integer"}
     with pytest.raises(Unsupported, match="beside tools"):
         await ask(chat, turn(tools=(WEATHER,)), constraint=Constraint(grammar=GrammarSource(kind="regex", text="a")))
 

@@ -13,6 +13,7 @@ from chat_models import QWEN, ScriptedChat, special_tokenizer
 from live_server import LiveServer
 
 from palmette.runtime.api.answers_chat import ChatAnswer, ChatChunkAnswer
+from palmette.runtime.messages.grammar import Constraint
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "unit": "c"}}\n</tool_call>'
 SECOND = '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -149,6 +150,13 @@ async def test_the_async_client(live: LiveServer, chat: ScriptedChat) -> None:
         assert len(final.choices[0].message.tool_calls or ()) == 1
 
 
+def behind_reasoning(constraint: Constraint | None) -> dict[str, Any]:
+    """The grammar behind the reasoning that the model may begin."""
+    assert constraint is not None
+    grammar: dict[str, Any] = json.loads(constraint.grammar.text)["grammar"]
+    return grammar
+
+
 class GetWeather(pydantic.BaseModel):
     """The weather in a city."""
 
@@ -162,9 +170,7 @@ def test_pydantic_tools_are_parsed(client: openai.OpenAI, chat: ScriptedChat) ->
     answer = client.chat.completions.parse(model="tiny", messages=HI, tools=[tool])  # type: ignore[list-item]
     called = (answer.choices[0].message.tool_calls or [])[0]
     assert called.function.parsed_arguments == GetWeather(city="Oslo", unit="c")
-    constraint = chat.asked().params.constraint  # the helper makes strict tools
-    assert constraint is not None
-    assert constraint.grammar.options["free_text"] is True
+    assert behind_reasoning(chat.asked().params.constraint)["options"]["free_text"] is True  # the helper's are strict
 
 
 def test_a_cut_call_ends_with_length(client: openai.OpenAI, ask: Ask) -> None:
@@ -236,9 +242,10 @@ def test_choices_become_grammars(ask: Ask, chat: ScriptedChat, choice: Any, name
     constraint = chat.asked().params.constraint
     assert constraint is not None
     assert constraint.jump == "token"
-    begins = [tag["begin"] for tag in json.loads(constraint.grammar.text)["structures"]]
+    grammar = behind_reasoning(constraint)
+    begins = [tag["begin"] for tag in json.loads(grammar["text"])["structures"]]
     assert [name for begin in begins for name in ("get_weather", "now") if f'"{name}"' in begin] == names
-    assert constraint.grammar.options["at_least_one"] is must
+    assert grammar["options"]["at_least_one"] is must
     assert "get_weather" in chat.prompt()  # all tools stay in the prompt, so its pages are used again
 
 
