@@ -42,7 +42,7 @@ from palmette.runtime.scheduler.hints import honour
 from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.known_scores import recall
 from palmette.runtime.scheduler.open_requests import OpenRequests
-from palmette.runtime.scheduler.output import append, unsent
+from palmette.runtime.scheduler.output import append, refusal, unsent
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -279,7 +279,7 @@ class EngineCore:
                 if problem is None and row.samples:
                     problem = result.sample_errors.get(sample)
                 if problem is not None:
-                    self._requests.fail(row.sequence.request_id, InternalError(problem))
+                    self._requests.fail(row.sequence.request_id, refusal(row.sequence, problem))
                 elif row.samples:
                     self._take_token(row, tokens[sample], result, sample)
                 else:
@@ -339,7 +339,7 @@ class EngineCore:
             taken = generation.constrained.take(token, sequence.outputs_left)
             if taken is None:
                 problem = f"Token {token} was drawn, which the grammar does not allow."
-                self._requests.fail(sequence.request_id, InternalError(problem))
+                self._requests.fail(sequence.request_id, refusal(sequence, problem))
                 return
             tokens = taken
         drawn = None

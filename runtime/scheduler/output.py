@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from palmette.runtime.errors import GrammarError
+from palmette.runtime.errors import GrammarError, InternalError, PalmetteError
 from palmette.runtime.messages.replies import Finish, FinishReason, Generated, TokenLogprob
 from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
 from palmette.runtime.scheduler.sequence import Sequence
@@ -56,6 +56,13 @@ def fault(sequence: Sequence) -> GrammarError | None:
         f"The output doesn't meet {problem}, which best effort could not hold it to.",
         hint="Ask again with another seed, or without the keyword.",
     )
+
+
+def refusal(sequence: Sequence, problem: str) -> PalmetteError:
+    """Why no token could be had for it: its grammar broke, or else `problem`."""
+    generation = sequence.generation
+    broken = generation.constrained.broken if generation is not None and generation.constrained is not None else None
+    return broken or InternalError(problem)
 
 
 def unsent(sequence: Sequence, finish: Finish | None = None) -> Generated:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.grammar import compile as grammar_compile
+from palmette.runtime.grammar import llg
 from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
 from palmette.runtime.messages.grammar import Jump, constraint
@@ -404,3 +405,19 @@ def test_a_grammar_that_the_cache_gave_up_is_not_compiled_on_the_loop(monkeypatc
     assert all(re.fullmatch(pattern, text(run, pattern)) for pattern in patterns)
     assert len(threads) == len(patterns)
     assert threading.current_thread().name not in threads
+
+
+def test_a_grammar_that_breaks_fails_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ever more readings of one text: that request ends with the reason, its company goes on."""
+    monkeypatch.setattr(llg, "SLOW", 0.0)
+    monkeypatch.setattr(llg, "PATIENCE", 0.002)
+    run = harness(Compiler(LongestPiece()))
+    ambiguous = constraint(ebnf='root ::= root root | root root root | "a"', jump="off")
+    run.run(
+        generate("a", [1, 2], max_tokens=120, min_tokens=120, constraint=ambiguous),
+        constrained("b", "[a-j]{40}"),
+    )
+    failed = run.replies["a"][-1]
+    assert isinstance(failed, Failed)
+    assert "many readings" in (failed.error.hint or "")
+    assert re.fullmatch("[a-j]{40}", text(run, "b"))
