@@ -55,7 +55,8 @@ async def judge(surface: Surface, pairs: Sequence[Pair], fields: JudgeFields, ca
     prompter = Prompter(surface, namespace)
     likelihood = fields.method == "likelihood"
     ask = _likelihoods if likelihood else _decisions
-    asked = await ask(prompter, pairs, fields.instruction)
+    ours = WRITE if likelihood else DECIDE
+    asked = await ask(prompter, pairs, ours if fields.instruction is None else fields.instruction)
     for pair, each in zip(pairs, asked, strict=False):
         check_room(surface, each.longest, pair.path)
     found, cost = await score_all(surface, asked, namespace=namespace, scheduling=scheduling)
@@ -97,7 +98,7 @@ def _queries(pairs: Sequence[Pair]) -> list[str]:
     return list(dict.fromkeys(pair.query for pair in pairs))
 
 
-async def _likelihoods(prompter: Prompter, pairs: Sequence[Pair], instruction: str | None) -> list[Continued]:
+async def _likelihoods(prompter: Prompter, pairs: Sequence[Pair], instruction: str) -> list[Continued]:
     """Each pair's query behind its document; then every query behind no document."""
     answers = {query: await prompter.answer(query) for query in _queries(pairs)}
     for query, tokens in answers.items():
@@ -108,15 +109,15 @@ async def _likelihoods(prompter: Prompter, pairs: Sequence[Pair], instruction: s
         *((pair.query, pair.document, pair.path) for pair in pairs),
         *((query, NO_DOCUMENT, "query") for query in answers),
     ]:
-        prompt = await prompter.prompt(f"{instruction or WRITE}\n\nDocument: {document}\n\nQuery:", path)
+        prompt = await prompter.prompt(f"{instruction}\n\nDocument: {document}\n\nQuery:", path)
         asked.append(Continued(prompt, [answers[query]]))
     return asked
 
 
-async def _decisions(prompter: Prompter, pairs: Sequence[Pair], instruction: str | None) -> list[Continued]:
+async def _decisions(prompter: Prompter, pairs: Sequence[Pair], instruction: str) -> list[Continued]:
     answers = [await prompter.answer(answer) for answer in ANSWERS]
     asked = []
     for pair in pairs:
-        text = f"{instruction or DECIDE}\n\nQuery: {pair.query}\n\nDocument: {pair.document}\n\nYes or No:"
+        text = f"{instruction}\n\nQuery: {pair.query}\n\nDocument: {pair.document}\n\nYes or No:"
         asked.append(Continued(await prompter.prompt(text, pair.path), answers))
     return asked
