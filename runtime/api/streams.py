@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import orjson
 from fastapi import Request, Response
@@ -29,11 +29,17 @@ class Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
+@runtime_checkable
+class Begins(Protocol):
+    async def begun(self) -> None: ...
+
+
 class EventStream(Response):
     """An ASGI answer made of server-sent events.
 
     `events` yields encoded events; an error in it becomes one last event made by `on_error`. When the client goes
-    away the iterator is closed within the same turn of the loop, wherever it waits.
+    away the iterator is closed within the same turn of the loop, wherever it waits. What fails before the first event,
+    while it waits for those owned to have begun, is raised: the answer is that error.
     """
 
     def __init__(
@@ -67,6 +73,9 @@ class EventStream(Response):
             raise error
 
     async def _write(self, send: Send) -> None:
+        for owned in self._owned:
+            if isinstance(owned, Begins):
+                await owned.begun()  # what it raises is an answer, since the stream hasn't begun
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
             async for data in self._events:

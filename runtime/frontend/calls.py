@@ -6,6 +6,7 @@ Knows the link and the messages, not tokens or text. Used by frontend and genera
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -49,6 +50,13 @@ class Call:
             return arrived
         assert self._broken is not None
         raise self._broken
+
+    async def heard(self, seconds: float) -> None:
+        """Waits for the first reply, at most `seconds`. Raises the error that came instead and ended the call."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        if self._broken is not None and not self._arrived:
+            raise self._broken
 
     def deliver(self, reply: Reply) -> None:
         match reply:

@@ -79,6 +79,10 @@ class ChatGeneration:
             if made.events or made.logprobs or made.finish is not None:
                 return made
 
+    async def begun(self) -> None:
+        """As a Generation's."""
+        await self._generation.begun()
+
     def close(self) -> None:
         """Abort the request unless it has finished. Idempotent."""
         self._generation.close()

@@ -328,7 +328,8 @@ class Frontend:
             **msgspec.structs.asdict(scheduling),
         )
         output = OutputText(self.vocabulary, stops=params.stop, spelled=spelled)
-        return Generation(self._calls.open(request), output, logprobs=params.logprobs)
+        compiles = params.constraint is not None or bool(params.stop_regex)
+        return Generation(self._calls.open(request), output, logprobs=params.logprobs, compiles=compiles)
 
     def _completed(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with a number of tokens that fits behind the prompt, and a seed."""

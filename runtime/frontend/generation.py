@@ -15,6 +15,8 @@ from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish, Generated, TokenLogprob, Usage
 from palmette.runtime.messages.tokens import pack, unpack
 
+COMPILE_SECONDS = 1.0  # that the beginning of a stream waits to hear that its grammar is none
+
 
 class Generation:
     """An async iterator of Chunk. The last chunk has `finish` and `usage`.
@@ -23,10 +25,12 @@ class Generation:
     chunks are the kept tokens; a chunk's `logprobs` belong to its tokens.
     """
 
-    def __init__(self, call: Call, output: OutputText, *, logprobs: bool) -> None:
+    def __init__(self, call: Call, output: OutputText, *, logprobs: bool, compiles: bool = False) -> None:
+        """`compiles`: the engine has to compile something of its request first, and may refuse it."""
         self._call = call
         self._output = output
         self._logprobs = logprobs
+        self._compiles = compiles
         self._ended = False
 
     @property
@@ -51,6 +55,14 @@ class Generation:
             if chunk is not None:
                 return chunk
         raise StopAsyncIteration
+
+    async def begun(self) -> None:
+        """Waits a moment for the first reply, where the request may be refused for what it has compiled.
+
+        Raises the refusal: a stream that hasn't begun can still answer with it.
+        """
+        if self._compiles and not self._ended:
+            await self._call.heard(COMPILE_SECONDS)
 
     def close(self) -> None:
         """Abort the request unless it has finished. Idempotent."""
