@@ -36,6 +36,7 @@ PATIENCE = 1.0  # seconds of such tokens after which an output is given up
 BYTE_EOS = 256
 SPECIAL = b"\xff"  # before the number of a special token, where llguidance tells it as bytes
 FILLING_THREADS = 8  # at most, that fill the masks of a batch
+FEW_THREADS, FEW_MASKS = 4, 32  # below either, waking threads costs more than they save (30 µs a mask)
 _TEXT = r'[^"\\\x00-\x1F\x7F]'
 SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_TEXT}{{1,{most}}}" for most in (6, 10, 15, 22, 30)), f"{_TEXT}+"]
 """Sorts of tokens that llguidance looks at as one where a lexeme takes all of them: texts in strings, by their length,
@@ -173,9 +174,10 @@ class LlgMatcher:
 
     @classmethod
     def fill_many(cls, matchers: Sequence[LlgMatcher], into: npt.NDArray[np.uint32], rows: Sequence[int]) -> None:
-        """In one call, by several threads, where `into` is contiguous and its rows are masks of this vocabulary."""
+        """By several threads, where there are many, `into` is contiguous and its rows are masks of this vocabulary."""
         together: list[tuple[LLMatcher, int]] = []
-        if into.flags.c_contiguous and into.shape[1] == matchers[0]._words:
+        many = len(rows) >= FEW_MASKS and usable_threads() >= FEW_THREADS
+        if many and into.flags.c_contiguous and into.shape[1] == matchers[0]._words:
             together = [(each._inner, row) for each, row in zip(matchers, rows, strict=True) if each.goes_on]
         if together:
             filling().unsafe_compute_mask_ptr(together, into.ctypes.data, into.strides[0], len(into))

@@ -99,7 +99,11 @@ def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str
         own = [trigger for trigger in triggers if tag.begin.startswith(trigger)]
         if options.free_text and not own:
             raise _error(f"No trigger begins the tag {tag.begin!r}.")
-        compiled = CompiledSchema(json.dumps(tag.schema), schema_options, limits, prefix=f"s{index}x")
+        try:
+            compiled = CompiledSchema(json.dumps(tag.schema), schema_options, limits, prefix=f"s{index}x")
+        except GrammarError as error:
+            what = f"The schema of the tag {tag.begin!r} can't be used. {error.message}"
+            raise GrammarError(what, hint=error.hint, param="structural_tag") from error
         lines += compiled.lines
         begin, end = marks.parts(tag.begin), marks.parts(tag.end)
         last = marks.ends(end[-1])

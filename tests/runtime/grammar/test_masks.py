@@ -93,8 +93,11 @@ def test_a_large_vocabulary_of_any_bytes() -> None:
     assert len(expected) > 100
 
 
-def test_masks_of_many_schemas_are_those_of_each_alone() -> None:
+@pytest.mark.parametrize("threads", [False, True])
+def test_masks_of_many_schemas_are_those_of_each_alone(threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of those that have ended, may only end, or can't go on, and into rows longer than the vocabulary."""
+    monkeypatch.setattr(llg, "FEW_MASKS", 1 if threads else 1000)
+    monkeypatch.setattr(llg, "FEW_THREADS", 1)
     compiler, chance = Compiler(WORDS), random.Random(4)
     kinds = [("json_schema", '{"type": "string", "maxLength": 9}'), ("json_schema", '{"const": 1}'),
              ("ebnf", 'root ::= "a" root | "b"')]  # fmt: skip
