@@ -1,0 +1,204 @@
+"""The HTTP client of programs against servers that answer by hand, one behaviour each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmette as sgl
+from palmette import function, gen
+from palmette.lang.backends.http import HttpBackend
+from palmette.lang.backends.wire import Server
+from palmette.runtime.errors import EngineDied, InternalError
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server whose connections run `handler(reader, writer, number)`; its URL, and the connections so far."""
+    connections: list[int] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(len(connections))
+        tasks.add(asyncio.current_task())
+        try:
+            await handler(reader, writer, connections[-1])
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base", connections
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length"))
+    return head.split("\r\n")[0], await reader.readexactly(length)
+
+
+def plain(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def chunked(pieces: list[bytes]) -> bytes:
+    data = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece)
+    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + data + b"0\r\n\r\n"
+
+
+async def ask(server: Server, body: bytes = b"{}") -> bytes:
+    async with server.request("POST", "/path", body) as answer:
+        assert answer.ok
+        return await answer.body()
+
+
+async def test_a_connection_is_used_again_for_answers_of_every_form() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        while True:
+            line, body = await read_request(reader)
+            assert line == "POST /base/path HTTP/1.1"
+            writer.write(plain(body) if len(body) % 2 else chunked([body[:3], body[3:]]))
+
+    async with serving(handler) as (url, connections):
+        server = Server(url, {"authorization": "Bearer x"})
+        for size in (1, 2, 30, 31):
+            assert await ask(server, b"x" * size) == b"x" * size
+        assert len(connections) == 1
+        bodies = await asyncio.gather(*(ask(server, b"%d" % n) for n in range(20)))
+        assert bodies == [b"%d" % n for n in range(20)]
+        server.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=200), max_size=8), st.integers(1, 50))
+def test_an_answer_in_any_pieces_is_the_same(pieces: list[bytes], cut: int) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        data = chunked(pieces)
+        for start in range(0, len(data), cut):
+            writer.write(data[start : start + cut])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with serving(handler) as (url, _):
+            assert await ask(Server(url, {})) == b"".join(pieces)
+
+    asyncio.run(main())
+
+
+async def test_a_kept_connection_that_the_server_closed_is_no_failure() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        writer.write(plain(b"once"))  # and then it closes
+
+    async with serving(handler) as (url, connections):
+        server = Server(url, {})
+        for _ in range(3):
+            assert await ask(server) == b"once"
+        assert len(connections) == 3
+
+
+async def test_leaving_early_closes_the_connection_and_no_answer_goes_astray() -> None:
+    left = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        _, body = await read_request(reader)
+        if body == b"long":
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nmore\r\n")
+            await reader.read()
+            left.set()
+        else:
+            writer.write(plain(body))
+
+    async with serving(handler) as (url, _):
+        server = Server(url, {})
+        async with server.request("POST", "/path", b"long") as answer:
+            async for piece in answer.pieces:
+                assert piece == b"more"
+                break
+        await asyncio.wait_for(left.wait(), 5)
+        slow = asyncio.ensure_future(ask(server, b"long"))
+        await asyncio.sleep(0.05)
+        slow.cancel()
+        assert await ask(server, b"short") == b"short"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"HTTP/1.1", b"hello\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"x" * 200_000,
+    ],
+    ids=["nothing", "half", "no HTTP", "no status", "short", "no chunk", "endless"],
+)  # fmt: skip
+async def test_servers_that_break_off_or_speak_something_else(said: bytes) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        writer.write(said)
+        await writer.drain()
+
+    async with serving(handler) as (url, _):
+        with pytest.raises(OSError):
+            await ask(Server(url, {}))
+
+
+def run_against(handler: Handler, program: sgl.Program) -> BaseException | None:
+    """The failure of a program that runs against such a server."""
+
+    async def main() -> BaseException | None:
+        async with serving(handler) as (url, _):
+            backend = HttpBackend(url)
+            state = await asyncio.to_thread(program.run, backend=backend)
+            error = await asyncio.to_thread(state.error)
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(backend.close(), backend.loop))
+            return error
+
+    return asyncio.run(main())
+
+
+@function
+def one(s):
+    s += "a" + gen("x")
+
+
+def test_a_server_that_dies_in_the_middle_of_a_stream_fails_the_gen_at_its_line() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        events = [{"branch": "b"}, {"chunk": {"text": "hel"}}]
+        data = b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events)
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(data), data))
+        await writer.drain()
+
+    error = run_against(handler, one)
+    assert isinstance(error, sgl.ProgramError)
+    assert isinstance(error.cause, EngineDied)
+    assert error.retryable
+    assert "test_wire.py" in str(error)
+    assert "gen('x')" in str(error)
+    assert "palmette serve" in str(error)
+
+
+def test_another_kind_of_server_is_named() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\nnot found")
+
+    error = run_against(handler, one)
+    assert isinstance(error, sgl.ProgramError)
+    assert isinstance(error.cause, InternalError)
+    assert "Is this a Palmette server?" in str(error)
