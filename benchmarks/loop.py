@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from jsonschema import validators  # type: ignore[import-untyped]
 
-from benchmarks.drivers.protocol import Completion, Driver
+from benchmarks.drivers.protocol import Completion, Driver, DriverError
 from benchmarks.reuse import Reuse, reuse
 from benchmarks.workloads import Call, Headline, Reply, Workload
 
@@ -34,20 +34,29 @@ class Outcome:
     reuse: Reuse
     exact_ids: bool  # False: the server gave text only; later prompts hold its re-encoded text
     valid: int | None = None  # outputs that are instances of their call's schema; None: no call has one
+    ended: int | None = None  # calls that ended within the limit, where not all did: what is told is of those
+    call_seconds: float | None = None  # the median of a call that ended
 
 
-async def run_workload(workload: Workload, driver: Driver) -> Outcome:
-    """Primes, runs, and measures. Raises what the driver raises: a failed call fails the run."""
+async def run_workload(workload: Workload, driver: Driver, *, limit: float | None = None) -> Outcome:
+    """Primes, runs, and measures. Raises what the driver raises: a failed call fails the run.
+
+    `limit`: seconds after which the calls that are open are given up. Raises DriverError where none has ended by then.
+    """
     await driver.reset()
     primed: list[Completion] = []
     for call in workload.prime:
         primed.append(await driver.complete(_prompt(call, []), call.max_tokens, call.schema))
     started = time.perf_counter()
-    completions = await _run_calls(workload, driver)
-    return summarise(workload, completions, primed, time.perf_counter() - started)
+    ended = await _run_calls(workload, driver, limit)
+    seconds = time.perf_counter() - started
+    if not ended:
+        raise DriverError(f"{driver.name}: none of {len(workload.calls)} calls ended within {limit:g} s.")
+    return summarise(workload, ended, primed, seconds)
 
 
-async def _run_calls(workload: Workload, driver: Driver) -> list[Completion]:
+async def _run_calls(workload: Workload, driver: Driver, limit: float | None) -> dict[int, Completion]:
+    """Those that ended, by the number of their call."""
     places = asyncio.Semaphore(workload.concurrency)
     tasks: list[asyncio.Task[Completion]] = []
 
@@ -58,12 +67,14 @@ async def _run_calls(workload: Workload, driver: Driver) -> list[Completion]:
             return await driver.complete(_prompt(call, tasks), call.max_tokens, call.schema)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.timeout(limit), asyncio.TaskGroup() as group:
             for call in workload.calls:
                 tasks.append(group.create_task(one(call)))
+    except TimeoutError:
+        pass  # those that ended count
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return {index: task.result() for index, task in enumerate(tasks) if not task.cancelled()}
 
 
 def _prompt(call: Call, tasks: list[asyncio.Task[Completion]]) -> list[int]:
@@ -73,7 +84,8 @@ def _prompt(call: Call, tasks: list[asyncio.Task[Completion]]) -> list[int]:
     return ids
 
 
-def summarise(workload: Workload, completions: list[Completion], primed: list[Completion], seconds: float) -> Outcome:
+def summarise(workload: Workload, ended: dict[int, Completion], primed: list[Completion], seconds: float) -> Outcome:
+    completions = list(ended.values())
     first_tokens = [completion.first_token_seconds for completion in completions]
     gaps = [gap for completion in completions for gap in completion.inter_token_seconds]
     output_tokens = sum(len(completion.tokens) for completion in completions)
@@ -89,15 +101,17 @@ def summarise(workload: Workload, completions: list[Completion], primed: list[Co
         output_rate=output_tokens / seconds,
         reuse=reuse(completions, primed),
         exact_ids=all(completion.exact_ids for completion in completions),
-        valid=_valid(workload, completions),
+        valid=_valid(workload, ended),
+        ended=len(ended) if len(ended) < len(workload.calls) else None,
+        call_seconds=statistics.median(completion.finished - completion.started for completion in completions),
     )
 
 
-def _valid(workload: Workload, completions: list[Completion]) -> int | None:
+def _valid(workload: Workload, ended: dict[int, Completion]) -> int | None:
     judged = [
-        is_instance(call.schema, completion.text)
-        for call, completion in zip(workload.calls, completions, strict=True)
-        if call.schema is not None
+        is_instance(schema, completion.text)
+        for index, completion in ended.items()
+        if (schema := workload.calls[index].schema) is not None
     ]
     return sum(judged) if judged else None
 

@@ -37,7 +37,10 @@ class Measurement:
         """In words, for progress."""
         if self.outcome is None:
             return f"failed: {self.error}"
-        return f"{figure(self.outcome.value)} {self.outcome.headline}"
+        told = f"{figure(self.outcome.value)} {self.outcome.headline}"
+        if self.outcome.ended is None:
+            return told
+        return f"{told}, given up: {self.outcome.ended} calls ended, {figure(self.outcome.call_seconds or 0)} s each"
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ async def compare(
     console: Console,
     *,
     quiet_timeout: float = 120,
+    limit: float | None = None,
 ) -> list[Measurement]:
     """Round r runs each of its workloads on each driver in turn, starting with another driver every round."""
     measurements: list[Measurement] = []
@@ -52,7 +53,7 @@ async def compare(
         for workload in workloads:
             for turn in range(len(drivers)):
                 driver = drivers[(turn + run) % len(drivers)]
-                measurement = await _measure(driver, workload, run, quiet_timeout)
+                measurement = await _measure(driver, workload, run, quiet_timeout, limit)
                 measurements.append(measurement)
                 told = f"run {run + 1}  {workload.name:14} {driver.name:16} {measurement.result}"
                 console.print(told, highlight=False)
@@ -60,11 +61,13 @@ async def compare(
     return sorted(measurements, key=lambda measurement: (measurement.run, order[measurement.system]))
 
 
-async def _measure(driver: Driver, workload: Workload, run: int, quiet_timeout: float) -> Measurement:
+async def _measure(
+    driver: Driver, workload: Workload, run: int, quiet_timeout: float, limit: float | None
+) -> Measurement:
     before = await asyncio.to_thread(wait_until_quiet, timeout=quiet_timeout)
     outcome, error = None, None
     try:
-        outcome = await run_workload(workload, driver)
+        outcome = await run_workload(workload, driver, limit=limit)
     except (DriverError, ValueError) as failure:
         error = str(failure)
     return Measurement(driver.name, workload.name, run, outcome, error, before, sample_load(0.1))
@@ -86,7 +89,9 @@ async def run_comparison(
         for system in systems:
             console.print(f"starting {system.name} …")
             drivers.append(await stack.enter_async_context(system.start(setup)))
-        measurements = await compare(drivers, rounds, console, quiet_timeout=arguments.quiet_timeout)
+        measurements = await compare(
+            drivers, rounds, console, quiet_timeout=arguments.quiet_timeout, limit=arguments.limit
+        )
     summaries = summarise(measurements)
     work = _costs(rounds[0], model.shape, measurements)
     title = f"{model.name}, {arguments.threads} threads, text: {corpus.source}"
@@ -153,6 +158,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink", type=int, default=1, help="divides lengths and counts, for smoke tests")
     parser.add_argument("--quiet-timeout", type=float, default=120, help="seconds to wait for a quiet machine")
+    parser.add_argument(
+        "--limit", type=float, help="seconds after which a run's open calls are given up, ended ones told"
+    )
     parser.add_argument("--install", action="store_true", help="install missing peers into .venvs/")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "benchmarks" / "latest.json")
     return parser.parse_args(argv)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.drivers.engine import EngineDriver
-from benchmarks.drivers.protocol import Completion, DriverError
+from benchmarks.drivers.protocol import Arrival, Completion, DriverError
 from benchmarks.loop import run_workload
 from benchmarks.model import shape_of
 from benchmarks.overhead import measure_overhead
@@ -18,7 +19,7 @@ from benchmarks.peers import SYSTEMS
 from benchmarks.peers.base import PeerError, free_port, server_process
 from benchmarks.run import compare, parse
 from benchmarks.text import generated_corpus
-from benchmarks.workloads import BUILDERS, Workload, build
+from benchmarks.workloads import BUILDERS, Call, Workload, build
 from palmette.runtime.checkpoint.open import open_checkpoint
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
@@ -49,6 +50,34 @@ async def test_every_workload_runs_on_the_engine_with_all_the_reuse_there_is() -
                 assert outcome.reuse.reached == pytest.approx(outcome.reuse.ceiling)
     finally:
         await driver.close()
+
+
+async def test_calls_beyond_the_limit_are_given_up_and_those_that_ended_count() -> None:
+    class Slow:
+        """Every other call never ends."""
+
+        name = "slow"
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def reset(self) -> None: ...
+
+        async def close(self) -> None: ...
+
+        async def complete(self, prompt: list[int], max_tokens: int, schema: str | None = None) -> Completion:
+            self.calls += 1
+            await asyncio.sleep(1000 if self.calls % 2 else 0.01)
+            started = asyncio.get_running_loop().time()
+            return Completion(tuple(prompt), (1,), started, started + 0.5, (Arrival(started + 0.1, 1),), 0, text="{}")
+
+    calls = tuple(Call(((1, 2),), 4, schema="{}") for _ in range(6))
+    outcome = await run_workload(Workload("w", "w", "seconds", calls, 6), Slow(), limit=0.2)
+    assert (outcome.ended, outcome.valid, outcome.output_tokens) == (3, 3, 3)
+    assert outcome.seconds >= 0.2
+    assert outcome.call_seconds == pytest.approx(0.5)
+    with pytest.raises(DriverError, match="none of 1 calls ended within 0"):
+        await run_workload(Workload("w", "w", "seconds", calls[:1], 1), Slow(), limit=0.1)
 
 
 async def test_a_refused_call_is_a_driver_error_in_the_engines_words() -> None:
