@@ -9,7 +9,7 @@ CASES  ?= ../shared/cases
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page cases \
-	schemathesis disconnects clean
+	schemathesis disconnects memory clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,15 +64,18 @@ server-page: $(READY)  ## the tables of docs/server.md, from the schemas
 	PYTHONPATH=.src:tests $(BIN)/python -m tests.server_page
 
 cases: $(READY)  ## the acceptance cases of CASES (../shared/cases) against three servers; ARGS="--only STP,JSN-05"
-	PYTHONPATH=.src $(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)
+	PYTHONPATH=.src:tests $(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)
 
 schemathesis: $(READY)  ## random requests made from the server's own document; ARGS="--examples 200 --seed 2"
 	@test -x $(VENV)s/schemathesis/bin/schemathesis || { $(PYTHON) -m venv $(VENV)s/schemathesis && \
 		$(VENV)s/schemathesis/bin/python -m pip install -q --disable-pip-version-check schemathesis; }
-	PYTHONPATH=.src $(BIN)/python -m tests.run_schemathesis $(ARGS)
+	PYTHONPATH=.src:tests $(BIN)/python -m tests.run_schemathesis $(ARGS)
 
 disconnects: $(READY)  ## 1,000 clients that go away at random moments, beside normal load; ARGS="--count 100 --model tiny"
-	PYTHONPATH=.src $(BIN)/python -m tests.disconnects $(ARGS)
+	PYTHONPATH=.src:tests $(BIN)/python -m tests.disconnects $(ARGS)
+
+memory: $(READY)  ## a server's memory after 1,000 and after 10,000 requests; ARGS="--count 5000"
+	PYTHONPATH=.src:tests $(BIN)/python -m tests.memory $(ARGS)
 
 clean:  ## everything that was built or installed here; downloads in the cache folder stay
 	rm -rf $(VENV) .venvs build dist *.egg-info .src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

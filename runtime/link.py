@@ -165,11 +165,13 @@ class LocalLink:
             while not self._closing:
                 for request in self._receive(next_beat):
                     self._core.submit(request)
-                replies = self._core.step() if self._core.has_work else []
+                worked = self._core.has_work
+                replies = self._core.step() if worked else []
                 now = time.monotonic()
-                if now >= next_beat:
-                    next_beat = now + HEARTBEAT_SECONDS
-                    if not self._core.has_work:
+                due = now >= next_beat
+                if due or (worked and not self._core.has_work):  # the last counters are of when something ran
+                    next_beat = now + HEARTBEAT_SECONDS if due else next_beat
+                    if due and not self._core.has_work:
                         self._core.upkeep()
                     counters = msgspec.structs.replace(self._core.counters(), emit_seconds=emit_seconds)
                     replies = [*replies, Heartbeat(counters)]

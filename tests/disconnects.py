@@ -18,8 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import httpx
-
-from tests.cases import ENVIRONMENT, serving
+from server_process import serving
 
 KINDS = ("completion", "chat", "generate", "constrained", "branch")
 MOMENTS = ("head", "body", "sent", "soon", "first", "later")
@@ -162,7 +161,7 @@ def main() -> int:
     parser.add_argument("--model", default="smollm2-135m")
     given = parser.parse_args()
     begun = time.monotonic()
-    with serving(("--model", given.model, "--kv-tokens", "16384"), ENVIRONMENT) as url:
+    with serving(("--model", given.model, "--kv-tokens", "16384")) as url:
         outcome = asyncio.run(run(url, count=given.count, seed=given.seed))
         health = httpx.get(f"{url}/health").json()
     print(f"{sum(outcome.cut.values())} disconnects in {time.monotonic() - begun:.0f} s:")

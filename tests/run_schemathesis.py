@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 import httpx
-
-from tests.cases import ENVIRONMENT, ROOT, serving
+from server_process import ROOT, serving
 
 PROGRAM = ROOT / ".venvs" / "schemathesis" / "bin" / "schemathesis"
 SERVER = ("--model", "tiny", "--context-length", "256", "--kv-tokens", "16384")  # short outputs: no time goes into them
@@ -27,7 +26,7 @@ def main() -> int:
     given, others = parser.parse_known_args()
     if not PROGRAM.exists():
         parser.error(f"{Path(PROGRAM).relative_to(ROOT)} is not there; `make schemathesis` installs it")
-    with serving(SERVER, ENVIRONMENT) as url:
+    with serving(SERVER) as url:
         command = [
             *(str(PROGRAM), "run", f"{url}/openapi.json", "--checks", CHECKS),
             *("--max-examples", str(given.examples), "--seed", str(given.seed), "--workers", str(given.workers)),

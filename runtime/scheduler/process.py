@@ -104,11 +104,13 @@ def serve_core(core: Core, sockets: EngineSockets) -> None:
         for request in sockets.receive(idle):
             draining = draining or isinstance(request, Shutdown)
             core.submit(request)
-        replies = core.step() if core.has_work else []
+        worked = core.has_work
+        replies = core.step() if worked else []
         now = time.monotonic()
-        if now >= next_beat:
-            next_beat = now + HEARTBEAT_SECONDS
-            if not core.has_work:
+        due = now >= next_beat
+        if due or (worked and not core.has_work):  # its counters would be of a moment at which something ran
+            next_beat = now + HEARTBEAT_SECONDS if due else next_beat
+            if due and not core.has_work:
                 core.upkeep()
             replies = [*replies, Heartbeat(msgspec.structs.replace(core.counters(), emit_seconds=emit_seconds))]
         if replies:

@@ -179,3 +179,12 @@ def test_the_key_opens_everything_but_the_probes(scripted_frontend: Callable[[],
         assert http.get("/v1/models").status_code == 401
         assert http.get("/v1/models", headers={"authorization": "Bearer s3cre"}).status_code == 401
         assert http.get("/v1/models", headers={"authorization": "Bearer s3cret"}).status_code == 200
+
+
+def test_the_gauges_know_at_once_that_nothing_runs(tiny: LiveServer) -> None:
+    """Not only with the next heartbeat, a second later."""
+    with httpx.Client(base_url=tiny.url, timeout=30) as http:
+        for _ in range(20):
+            body = {"text": ["a", "b", "c"], "sampling_params": {"max_new_tokens": 40, "ignore_eos": True}}
+            assert http.post("/generate", json=body).status_code == 200
+            assert "palmette_requests_running 0.0" in http.get("/metrics").text

@@ -1,0 +1,174 @@
+"""How long a token takes from the engine's send to the socket's write, with many streams open.
+
+`python -m benchmarks.load`: a front process (HTTP, frontend, ZeroMQ link) as `palmette serve` runs it, an engine
+process that replays tokens at a given rate in place of a model, and a process of clients that read. Times are of one
+clock (CLOCK_MONOTONIC), which all processes of a machine share; the write is the moment at which the server has handed
+an event to its socket. `--shape spread` sends each token in a message of its own; `step` sends one message for all
+streams, as a step of a full batch does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from palmette.runtime.api.app import create_app
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.frontend import Frontend
+from palmette.runtime.launch.listening import listen
+from palmette.runtime.launch.server import SWITCH_SECONDS, private_folder
+from palmette.runtime.link import ZmqLink
+from palmette.runtime.messages.replies import Counters, EngineReady, Finish, Generated, Heartbeat, Reply, Usage
+from palmette.runtime.messages.requests import Generate
+from palmette.runtime.messages.tokens import pack
+from palmette.runtime.scheduler.process import EngineSockets
+from palmette.runtime.text.load import load_tokenizer
+from palmette.runtime.text.turns import TurnRenderer
+
+READY = EngineReady(
+    model="replay", context_length=1 << 20, kv_tokens=1 << 20, page_size=16, threads=1, dtype="none", kernels="none",
+    load_seconds=0.0,
+)  # fmt: skip
+TOKENS = load_tokenizer(resolve("tiny")).encode("the tokens of a model and its words ", special=False)
+
+
+def engine(requests: str, replies: str, streams: int, rate: float, seconds: float, shape: str, out: str) -> None:
+    """Waits for all streams, then replays; writes the send time of every token as JSON: {id: [seconds …]}."""
+    sockets = EngineSockets(requests, replies)
+    sockets.send([READY, Heartbeat(Counters())])
+    ids: list[str] = []
+    while len(ids) < streams:
+        ids += [request.id for request in sockets.receive(0.1) if isinstance(request, Generate)]
+    sent: dict[str, list[float]] = defaultdict(list)
+    group = 1 if shape == "spread" else streams
+    begun, turn = time.monotonic(), 0
+    while (due := begun + turn * group / rate) < begun + seconds:
+        time.sleep(max(0.0, due - time.monotonic()))
+        chosen = [ids[(turn * group + index) % streams] for index in range(group)]
+        batch: list[Reply] = [Generated(id=each, tokens=pack([TOKENS[turn % len(TOKENS)]])) for each in chosen]
+        now = time.monotonic()
+        sockets.send(batch)
+        for each in chosen:
+            sent[each].append(now)
+        turn += 1
+    for each in ids:
+        finish = Finish(reason="stop", usage=Usage(), kept_tokens=len(sent[each]))
+        sockets.send([Generated(id=each, tokens=b"", finish=finish)])
+    Path(out).write_text(json.dumps(sent))
+    time.sleep(0.5)
+
+
+class Writes:
+    """An ASGI wrapper that notes when the token events of each stream have been handed to the socket."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.at: dict[str, list[float]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        times = self.at.setdefault(headers.get(b"x-stream", b"").decode(), [])
+
+        async def sent(message: Message) -> None:
+            await send(message)
+            body = message.get("body", b"")
+            if body.startswith(b'data: {"delta"'):
+                times.extend([time.monotonic()] * len(orjson.loads(body[6:])["output_ids"]))
+
+        await self._app(scope, receive, sent)
+
+
+async def clients(url: str, streams: int) -> None:
+    host, port = url.removeprefix("http://").split(":")
+
+    async def one(number: int) -> None:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = json.dumps({"text": "x", "rid": f"r{number}", "stream": True, "ignore_eos": True, "max_tokens": 9999})
+        head = f"POST /generate HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        head += f"X-Stream: r{number}\r\n\r\n"
+        writer.write((head + body).encode())
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    await asyncio.gather(*(one(number) for number in range(streams)))
+
+
+def run_clients(url: str, streams: int) -> None:
+    asyncio.run(clients(url, streams))
+
+
+async def measure(folder: str, given: argparse.Namespace) -> dict[str, Any]:
+    tokenizer = load_tokenizer(resolve("tiny"))
+    link = ZmqLink(folder)
+    frontend = Frontend(link, tokenizer, TurnRenderer.of(tokenizer), model="tiny", context_length=1 << 20)
+    listener = listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    writes = Writes(create_app(frontend))
+    config = uvicorn.Config(writes, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    web = uvicorn.Server(config)
+    frontend.start()
+    requests, replies = link.attach()
+    out = f"{folder}/sent.json"
+    arguments = (requests, replies, given.streams, given.rate, given.seconds, given.shape, out)
+    context = multiprocessing.get_context("spawn")
+    replay = context.Process(target=engine, args=arguments, daemon=True)
+    replay.start()
+    await frontend.wait_ready()
+    serving = asyncio.ensure_future(web.serve(sockets=[listener]))
+    readers = context.Process(target=run_clients, args=(url, given.streams), daemon=True)
+    readers.start()
+    used = time.process_time()
+    await asyncio.to_thread(readers.join)
+    used = time.process_time() - used
+    await asyncio.to_thread(replay.join)
+    web.should_exit = True
+    await serving
+    await frontend.close()
+    sent: dict[str, list[float]] = json.loads(Path(out).read_text())
+    waits = sorted(
+        written_at - sent_at
+        for name, times in sent.items()
+        for sent_at, written_at in zip(times, writes.at[name], strict=True)
+    )
+    tokens = len(waits)
+    return {
+        "streams": given.streams, "chunks_per_second": given.rate, "shape": given.shape, "tokens": tokens,
+        "p50_ms": round(statistics.median(waits) * 1e3, 3), "p99_ms": round(waits[int(tokens * 0.99)] * 1e3, 3),
+        "max_ms": round(waits[-1] * 1e3, 3), "front_cpu_us_per_token": round(used / tokens * 1e6, 1),
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
+    parser.add_argument("--streams", type=int, default=256)
+    parser.add_argument("--rate", type=float, default=500.0, help="tokens a second, of all streams together")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--shape", choices=("spread", "step"), default="spread")
+    given = parser.parse_args()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with private_folder() as folder:
+        found = asyncio.run(measure(folder, given))
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    print(json.dumps({**found, "commit": commit.stdout.strip()}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
