@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from palmette.runtime.errors import GrammarError
 from palmette.runtime.frontend.chat_turn import ChatChunk, ChatFinish, ChatFinishReason, ChatOutput
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.messages.branches import Chunk
@@ -47,15 +48,21 @@ class ChatGeneration:
         parser: OutputParser,
         *,
         parallel: bool,
+        must_call: bool,
+        constrained: bool,
         spelled: Mapping[int, bytes],
         abort: Callable[[str], object],
         on_finish: Callable[[FinishedTurn], object],
     ) -> None:
-        """`parallel` False: the turn ends with its first call. `spelled`: the special tokens that are written out for
-        the parser; they never show in a text. `abort` asks the engine to end the request of that id."""
+        """`parallel` False: the turn ends with its first call. `must_call`: the output is calls alone, and what was cut
+        off before its call could be read is no text. `constrained`: its grammar is made of tools. `spelled`: the
+        special tokens that are written out for the parser; they never show in a text. `abort` asks the engine to end
+        the request of that id."""
         self._generation = generation
         self._parser = parser
         self._parallel = parallel
+        self._must_call = must_call
+        self._constrained = constrained
         marks = sorted((mark.decode() for mark in spelled.values()), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
         self._abort = abort
@@ -75,7 +82,13 @@ class ChatGeneration:
 
     async def __anext__(self) -> ChatChunk:
         while True:
-            made = self._read(await anext(self._generation))
+            try:
+                chunk = await anext(self._generation)
+            except GrammarError as error:
+                if not self._constrained:
+                    raise
+                raise GrammarError(error.message, hint=error.hint, param="tools") from error
+            made = self._read(chunk)
             if made.events or made.logprobs or made.finish is not None:
                 return made
 
@@ -105,12 +118,15 @@ class ChatGeneration:
             if chunk.finish is None:
                 self._abort(self.id)
         self._tokens += new
-        events = self._without_marks(events)
+        events = self._without_marks([event for event in events if not self._is_remnant(event)])
         self._events += events
         self._begun += sum(isinstance(event, CallBegun) for event in events)
         self._ended += sum(isinstance(event, CallEnded) for event in events)
         finish = self._finish(chunk.finish) if chunk.finish is not None else None
         return ChatChunk(events=tuple(events), logprobs=logprobs, finish=finish)
+
+    def _is_remnant(self, event: Event) -> bool:
+        return self._must_call and isinstance(event, TextDelta)
 
     def _without_marks(self, events: list[Event]) -> list[Event]:
         """Markers that turned out to open nothing were special tokens, which are no part of a text."""

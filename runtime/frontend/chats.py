@@ -62,12 +62,14 @@ class ChatEngine(Protocol):
 
 
 class PreparedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn ready to be submitted, once or several times. `params` hold the grammar that it asks for."""
+    """A turn ready to be submitted, once or several times. `params` hold the grammar that it asks for; `calls_grammar`:
+    it is made of the tools."""
 
     turn: ChatTurn
     prompt: ChatPrompt
     params: SamplingParams
     namespace: str
+    calls_grammar: bool = False
 
     @property
     def tokens(self) -> list[int]:
@@ -105,6 +107,7 @@ class Chats:
             prompt=prompt,
             params=msgspec.structs.replace(params, constraint=constraint),
             namespace=namespace,
+            calls_grammar=grammar is not None,
         )
 
     def submit(
@@ -136,6 +139,8 @@ class Chats:
             generation,
             parser,
             parallel=turn.parallel_tool_calls,
+            must_call=_offers(turn) and turn.tool_choice != "auto",
+            constrained=prepared.calls_grammar,
             spelled=spelled if turn.separate_reasoning else {},
             abort=self._engine.abort,
             on_finish=lambda finished: self._remember(prepared, finished),

@@ -20,7 +20,9 @@ from palmette.runtime.parsers.registry import tool_format
 MAX_TOOLS = 128
 _BARE = {GENERIC_JSON.name: "arguments", LLAMA_JSON.name: "parameters"}  # formats whose calls are objects and no more
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
-_COMBINING = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "dependentSchemas"})
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})  # whose values are schemas by name
+_COMBINING = frozenset({"properties", "allOf", "anyOf", "oneOf", "$ref"})
+_CONDITIONS = frozenset({"not", "if", "$dynamicRef", "dependentSchemas", "unevaluatedProperties"})
 _OPEN = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
 
@@ -80,8 +82,8 @@ def constraint_for(
     "required" and a named tool: calls only, their arguments by the tools' schemas. "auto": text and calls as the model
     likes, where a tool is strict; strict tools' arguments follow their schemas, others' are any object. `parallel`:
     more than one call may be made; `allowed`: by name, where not all of the tools may be called. `answer`: a schema
-    (kind "json_schema") of what the model says where it may choose not to call: then it is calls or that. Reasoning
-    comes before: the caller puts the grammar behind it.
+    (kind "json_schema") of what the model says where it may choose not to call: then it is that or calls, all by their
+    schemas. Reasoning comes before: the caller puts the grammar behind it.
 
     Objects that a schema describes have no other members than it names, unless it says so: a model that may add what
     it likes does.
@@ -103,7 +105,7 @@ def constraint_for(
         if allowed is not None and tool.name not in allowed:
             continue
         tag = tool_format(format).tag(tool.name)
-        schema = closed(tool.schema) if must or tool.strict else {"type": "object"}
+        schema = closed(tool.schema) if must or tool.strict or answer is not None else {"type": "object"}
         structures.append({"begin": tag.begin, "schema": schema, "end": tag.end})
         triggers[tag.trigger] = None
     source: dict[str, Any] = {"structures": structures, "triggers": list(triggers)}
@@ -123,14 +125,13 @@ def _one_schema(answer: GrammarSource, tools: Sequence[Tool], arguments: str) ->
     """An answer or a call, both JSON: one schema that says both."""
     definitions = {"answer": _moved(json.loads(answer.text), "answer")}
     for index, tool in enumerate(tools):
-        schema = closed(tool.schema) if tool.strict else {"type": "object"}
         definitions[f"call_{index}"] = {
             "type": "object",
             "properties": {"name": {"const": tool.name}, arguments: {"$ref": f"#/$defs/arguments_{index}"}},
             "required": ["name", arguments],
             "additionalProperties": False,
         }
-        definitions[f"arguments_{index}"] = _moved(schema, f"arguments_{index}")
+        definitions[f"arguments_{index}"] = _moved(closed(tool.schema), f"arguments_{index}")
     ways = [{"$ref": f"#/$defs/{name}"} for name in definitions if not name.startswith("arguments_")]
     text = json.dumps({"anyOf": ways, "$defs": definitions})
     return GrammarSource(kind="json_schema", text=text, options=answer.options)
@@ -151,15 +152,37 @@ def _moved(schema: Any, place: str) -> Any:
 
 
 def closed(schema: Any) -> Any:
-    """`schema` without room for members that it doesn't name; where it is put together of others it stays as it is."""
-    if not isinstance(schema, Mapping) or not _COMBINING.isdisjoint(schema):
+    """`schema` without room for members that it doesn't name. Where objects are put together of several schemas, all of
+    which would have to name all members, it stays as it is."""
+    return schema if _joins(schema) else _shut(schema)
+
+
+def _shut(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_shut(each) for each in schema]
+    if not isinstance(schema, Mapping):
         return schema
-    made = dict(schema)
-    properties = made.get("properties")
-    if isinstance(properties, Mapping):
-        made["properties"] = {name: closed(each) for name, each in properties.items()}
-        if _OPEN.isdisjoint(made):
+    made = {key: value if key in _DATA else _shut(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), Mapping):
+        made["properties"] = {name: _shut(each) for name, each in schema["properties"].items()}
+        if _OPEN.isdisjoint(schema):
             made["additionalProperties"] = False
-    if "items" in made:
-        made["items"] = closed(made["items"])
     return made
+
+
+def _joins(schema: Any) -> bool:
+    """Whether one object must meet several schemas, somewhere in this one."""
+    if isinstance(schema, list):
+        return any(map(_joins, schema))
+    if not isinstance(schema, Mapping):
+        return False
+    several = len(_COMBINING & schema.keys()) > 1 or len(schema.get("allOf") or ()) > 1
+    return (
+        several
+        or not _CONDITIONS.isdisjoint(schema)
+        or any(
+            _joins(list(value.values()) if key in _NAMED and isinstance(value, Mapping) else value)
+            for key, value in schema.items()
+            if key not in _DATA
+        )
+    )

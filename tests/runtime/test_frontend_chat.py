@@ -359,3 +359,10 @@ async def test_ids_never_change_what_the_model_sees(make: Make, said: list[str],
         theirs = [token for token in unpack(without.asked().prompt) if token in specials]
         assert ours == theirs
         messages.append(ChatMessage(role="assistant", content=texts[0]))
+
+
+async def test_what_was_cut_off_before_its_call_is_no_text(make: Make) -> None:
+    for sizes in ([1], [0]):
+        chat = make(CALL, sizes=sizes)
+        said = await ask(chat, turn(tools=(WEATHER,), tool_choice="required"), max_tokens=8)
+        assert (said.text, said.calls, said.finish.reason) == ("", (), "length")

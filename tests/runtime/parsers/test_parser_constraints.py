@@ -166,19 +166,27 @@ def test_only_some_of_the_tools() -> None:
 
 
 def test_what_a_schema_does_not_name_is_not_said() -> None:
-    inner = {"type": "object", "properties": {"x": {}}}
-    schema = {"type": "object", "properties": {"a": inner, "b": {"type": "array", "items": inner}, "c": {"$ref": "#"}}}
+    inner = {"type": "object", "properties": {"x": {}, "allOf": {"const": {"properties": {}}}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": inner, "b": {"type": "array", "items": inner}, "c": {"$ref": "#/$defs/D"}},
+        "$defs": {"D": {"anyOf": [inner, {"type": "null"}]}},
+    }
     shut = {**inner, "additionalProperties": False}
     assert closed(schema) == {
         "type": "object",
-        "properties": {"a": shut, "b": {"type": "array", "items": shut}, "c": {"$ref": "#"}},
+        "properties": {"a": shut, "b": {"type": "array", "items": shut}, "c": {"$ref": "#/$defs/D"}},
+        "$defs": {"D": {"anyOf": [shut, {"type": "null"}]}},
         "additionalProperties": False,
     }
     for open_schema in (
         {"type": "object"},
         {"properties": {}, "additionalProperties": {"type": "string"}},
         {"allOf": [schema, schema]},
+        {"properties": {"a": {"allOf": [inner, inner]}}},
         {**schema, "anyOf": [{"required": ["a"]}, {"required": ["d"]}]},
+        {**inner, "$ref": "#/$defs/X", "$defs": {"X": inner}},
+        {**inner, "if": {"required": ["x"]}, "then": {"properties": {"y": {}}}},
         True,
     ):
         assert closed(open_schema) == open_schema
