@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +59,29 @@ class _Settings:
     def _own_template(self) -> str | None:
         file = self.folder / "chat_template.jinja"
         if file.is_file():
-            return file.read_text(encoding="utf-8")
+            named = {"default": file.read_text(encoding="utf-8")}
+            more = self.folder / "additional_chat_templates" / "tool_use.jinja"
+            if more.is_file():
+                named["tool_use"] = more.read_text(encoding="utf-8")
+            return one_template(named)
         template = _optional(self.folder / "chat_template.json").get(
             "chat_template", self.tokenizer.get("chat_template")
         )
-        if isinstance(template, list):  # several named ones
+        if isinstance(template, list):
             named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-            template = named.get("default", next(iter(named.values()), None))
+            return one_template({str(name): text for name, text in named.items() if isinstance(text, str)})
         return template if isinstance(template, str) else None
+
+
+def one_template(named: Mapping[str, str]) -> str | None:
+    """Of several templates the one for chats; where another is for chats with tools, both in one."""
+    default = named.get("default", next(iter(named.values()), None))
+    with_tools = named.get("tool_use")
+    if default is None or with_tools is None or with_tools == default:
+        return default
+    # jinja drops the line feed at a template's end; at the end of a part it has to be dropped here.
+    first, other = (text.removesuffix("\n") for text in (with_tools, default))
+    return f"{{% if tools %}}{first}{{% else %}}{other}{{% endif %}}"
 
 
 def _from_json(folder: Path, chat_template: str | None) -> LibraryTokenizer:

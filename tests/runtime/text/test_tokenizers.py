@@ -20,6 +20,7 @@ from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.checkpoint.tiny import FOLDER
 from palmette.runtime.errors import DamagedModel, InvalidRequest, ModelError, Unsupported
 from palmette.runtime.text.byte_level import byte_alphabet
+from palmette.runtime.text.chat_template import ChatTemplate
 from palmette.runtime.text.folder_tokenizer import folder_tokenizer
 from palmette.runtime.text.gguf_tokenizer import gguf_tokenizer
 from palmette.runtime.text.load import load_tokenizer
@@ -321,15 +322,27 @@ def test_a_folder_without_a_tokenizer_or_with_a_broken_one(tmp_path: Path) -> No
         folder_tokenizer(tmp_path)
 
 
+def said_with_tools(folder: Path) -> tuple[str, str]:
+    """What the folder's template says with tools, and without."""
+    template = ChatTemplate.of(folder_tokenizer(folder))
+    return template.render([], tools=[{"name": "f"}]).text, template.render([]).text
+
+
 def test_templates_by_place(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "m")
     folder = tmp_path / "m"
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    named = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]
+    named = [{"name": "rag", "template": "R"}, {"name": "default", "template": "D"}]
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": named}))
     assert folder_tokenizer(folder).chat_template == "D"
+    named.append({"name": "tool_use", "template": "T{{ tools | length }}\n"})
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": named}))
+    assert said_with_tools(folder) == ("T1", "D")
     (folder / "chat_template.jinja").write_text("J")
     assert folder_tokenizer(folder).chat_template == "J"
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("U")
+    assert said_with_tools(folder) == ("U", "J")
     assert load_tokenizer(resolve("tiny"), chat_template=folder / "chat_template.jinja").chat_template == "J"
     with pytest.raises(InvalidRequest, match=r"none\.jinja"):
         load_tokenizer(resolve("tiny"), chat_template=folder / "none.jinja")
