@@ -16,7 +16,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -29,14 +29,19 @@ from benchmarks.quiet import machine, wait_until_quiet
 from benchmarks.report import Summary, plot
 from benchmarks.text import load_corpus
 from benchmarks.workloads import Headline, build
+from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import DEFAULT_MODEL, EngineConfig
 from palmette.runtime.engine import Engine, build_core
-from palmette.runtime.messages.grammar import Constraint, Jump, constraint
+from palmette.runtime.grammar.compile import TokenizerSpace
+from palmette.runtime.grammar.compile import build as build_grammar
+from palmette.runtime.grammar.protocol import Grammar, Limits
+from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump, constraint
 from palmette.runtime.messages.replies import Failed, Generated
 from palmette.runtime.messages.requests import FlushCache, Generate
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.scheduler.core import EngineCore
+from palmette.runtime.text.load import load_tokenizer
 
 REGEX = r"(?:(?:INFO|WARN|ERROR) [a-z]+(?: [a-z]+)*: [0-9]{1,5}\n)+"
 SCHEMA = {
@@ -150,6 +155,66 @@ async def objects(
     return results
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Of one output: tokens that were drawn, and those that were forced behind them.
+
+    `held`: of the drawn, those whose bytes were all forced: held back, since what follows may merge with them.
+    """
+
+    drawn: int
+    forced: int
+    held: int
+
+    @property
+    def tokens(self) -> int:
+        return self.drawn + self.forced
+
+
+def asked(tokens: Sequence[int], grammar: Grammar, pieces: Sequence[bytes]) -> Asked:
+    """Goes through an output that jump="bytes" wrote as the engine did: what it drew and what it didn't."""
+    matcher = grammar.matcher()
+    at = drawn = held = 0
+    while at < len(tokens):
+        run = matcher.forced()
+        taken = min(len(run), len(tokens) - at)
+        assert list(tokens[at : at + taken]) == run[:taken], "written otherwise than jumping does"
+        for token in tokens[at : at + taken]:
+            assert matcher.accept(token)
+        at += taken
+        if taken == 0:
+            held += matcher.forced_bytes().startswith(pieces[tokens[at]])
+            assert matcher.accept(tokens[at])
+            drawn, at = drawn + 1, at + 1
+    return Asked(drawn, len(tokens) - drawn, held)
+
+
+async def count_asked(model: str | None, config: EngineConfig, runs: int) -> list[Asked]:
+    """Of the objects of the workload "json", under jump="bytes"."""
+    local, corpus = open_model(model), load_corpus(None)
+    tokenizer = load_tokenizer(resolve(config.model))
+    driver = EngineDriver("engine", Engine(config))
+    found: list[Asked] = []
+    try:
+        for run in range(1, runs + 1):
+            (workload,) = build(["json"], corpus, local.encode, run)
+            prompts = [
+                [token for part in call.parts if isinstance(part, tuple) for token in part] for call in workload.calls
+            ]
+            answers = await asyncio.gather(
+                *(
+                    driver.complete(p, call.max_tokens, call.schema)
+                    for p, call in zip(prompts, workload.calls, strict=True)
+                )
+            )
+            source = GrammarSource(kind="json_schema", text=workload.calls[0].schema or "")
+            grammar = build_grammar(source, TokenizerSpace(tokenizer), Limits())
+            found += [asked(answer.tokens, grammar, tokenizer.vocabulary.pieces) for answer in answers]
+    finally:
+        await driver.close()
+    return found
+
+
 def shares(batches: list[Batch], kind: str) -> list[float]:
     """Throughput of `kind` over the free one's, of each run but the first."""
     free = {batch.run: batch.rate for batch in batches if batch.kind == "free"}
@@ -181,7 +246,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--part", choices=("throughput", "objects", "both"), default="both")
+    parser.add_argument("--part", choices=("throughput", "objects", "counts", "all"), default="all")
     parser.add_argument("--concurrency", type=int, default=None, help="objects at a time (default: all)")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -191,12 +256,18 @@ def main() -> None:
     told: dict[str, object] = {"machine": machine(), "load": asdict(load)}
     batches: list[Batch] = []
     seconds: dict[Jump, list[float]] = {}
-    if arguments.part != "objects":
+    if arguments.part in ("counts", "all"):
+        counted = asyncio.run(count_asked(arguments.model, config, arguments.runs))
+        told["counts"] = [asdict(each) for each in counted]
+        for name in ("tokens", "drawn", "forced", "held"):
+            each = statistics.fmean(getattr(one, name) for one in counted)
+            console.print(f"{name}: {each:.1f} an object", highlight=False)
+    if arguments.part in ("throughput", "all"):
         batches = throughput(config, arguments.runs, console, batch=arguments.batch, tokens=arguments.tokens)
         told["throughput"] = [asdict(batch) for batch in batches]
         for kind in KINDS:
             console.print(f"{kind}: {spread(shares(batches, kind))} of the free throughput", highlight=False)
-    if arguments.part != "throughput":
+    if arguments.part in ("objects", "all"):
         outcomes = asyncio.run(
             objects(arguments.model, config, arguments.runs, console, concurrency=arguments.concurrency)
         )
@@ -204,7 +275,7 @@ def main() -> None:
         seconds = {jump: [outcome.seconds for each, outcome in outcomes if each == jump] for jump in JUMPS}
         ratios = [off / jumped for jumped, off in zip(seconds["bytes"], seconds["off"], strict=True)]
         console.print(f"jump-forward: {spread(ratios)} times as fast as without", highlight=False)
-    if arguments.out is not None:
+    if arguments.out is not None and (batches or any(seconds.values())):
         plotted = plot(summaries(batches, seconds), title="What a grammar costs, and what jumping saves")
         arguments.out.with_suffix(".svg").write_text(plotted, encoding="utf-8")
         arguments.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
