@@ -11,6 +11,9 @@
 //   bf16    16 × 64 bytes: inputs 2j, 2j+1 of 16 outputs
 //   f32     32 × 64 bytes: input j of 16 outputs
 #pragma once
+#include <algorithm>
+#include <type_traits>
+
 #include "simd.h"
 
 namespace palmette {
@@ -155,59 +158,102 @@ template <int32_t F> PALMETTE_INLINE void load_quants(const uint8_t* at, vb* w) 
   }
 }
 
+// Where the registers hold them, the sums of a group are two chains each, for one would wait for itself.
+#if defined(__AVX512F__)
+constexpr int CHAINS = 2;
+#else
+constexpr int CHAINS = 1;
+#endif
+
 // The sums of C blocks over words [FROM, TO) of a group: each word of the row is broadcast once for all of them.
 template <int32_t F, int C, int FROM, int TO>
 PALMETTE_INLINE void sums(const vb (*w)[8], const int8_t* q, int32_t offset, vi* out) {
-  Dots<F == Q4> dots[C];
+  Dots<F == Q4> dots[CHAINS][C];
 #pragma GCC unroll 4
-  for (int c = 0; c < C; c++) dots[c] = Dots<F == Q4>(offset);
+  for (int c = 0; c < C; c++) dots[0][c] = Dots<F == Q4>(offset);
 #pragma GCC unroll 8
   for (int j = FROM; j < TO; j++) {
 #pragma GCC unroll 4
-    for (int c = 0; c < C; c++) dots[c].add(w[c][j], q + 4 * j);
+    for (int c = 0; c < C; c++) dots[j % CHAINS][c].add(w[c][j], q + 4 * j);
   }
 #pragma GCC unroll 4
-  for (int c = 0; c < C; c++) out[c] = dots[c].total();
+  for (int c = 0; c < C; c++) {
+    out[c] = dots[0][c].total();
+    if constexpr (CHAINS == 2) out[c] += dots[1][c].total();
+  }
 }
 
-// A tile of R rows × C blocks of 16 outputs → out[r × across + c][16]. `x` begins at the tile's first row.
-template <int32_t F, int R, int C>
-static void tile_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
-  vf acc[R][C] = {};
-  const int64_t inputs = int64_t(groups) * GROUP;
-  for (int g = 0; g < groups; g++) {
-    vb w[C][8];
-    vf d[C], other[C];  // scales; minima, or scales of the other 16
+// The weights of C blocks in one group.
+template <int32_t F, int C> struct Weights {
+  vb w[C][8];
+  vf d[C], other[C];  // scales; minima, or scales of the other 16
+  PALMETTE_METHOD void load(const uint8_t* at, int64_t stride) {
 #pragma GCC unroll 4
-    for (int c = 0; c < C; c++) {
-      const uint8_t* at = blocks + c * stride + g * group_bytes(F);
-      prefetch(at, group_bytes(F));
+    for (int c = 0; c < C; c++, at += stride) {
       load_quants<F>(at, w[c]);
       d[c] = from_half(at + quant_bytes(F));
       other[c] = F == Q8 ? vf{} : from_half(at + quant_bytes(F) + 32);
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; r++) {
-      const int8_t* q = x.q + r * inputs + g * GROUP;
-      const Group& group = x.group[int64_t(r) * groups + g];
-      if constexpr (F == Q8_16) {  // the first 16 inputs have scales of their own
-        vi first[C];
-        sums<F, C, 0, 4>(w, q, group.first_offset, first);
+  }
+  // acc[c] += the products of a row's group with block c.
+  PALMETTE_METHOD void add(const int8_t* q, const Group& group, vf* acc) const {
+    if constexpr (F == Q8_16) {  // the first 16 inputs have scales of their own
+      vi first[C];
+      sums<F, C, 0, 4>(w, q, group.first_offset, first);
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) acc[r][c] = fma(d[c] * splat(group.scale), to_float(first[c]), acc[r][c]);
-      }
-      vi sum[C];
-      constexpr int from = F == Q8_16 ? 4 : 0;
-      sums<F, C, from, 8>(w, q, F == Q8 ? group.offset : F == Q8_16 ? group.offset - group.first_offset : 0, sum);
+      for (int c = 0; c < C; c++) acc[c] = fma(d[c] * splat(group.scale), to_float(first[c]), acc[c]);
+    }
+    vi sum[C];
+    constexpr int from = F == Q8_16 ? 4 : 0;
+    sums<F, C, from, 8>(w, q, F == Q8 ? group.offset : F == Q8_16 ? group.offset - group.first_offset : 0, sum);
 #pragma GCC unroll 4
-      for (int c = 0; c < C; c++) {
-        acc[r][c] = fma((F == Q8_16 ? other[c] : d[c]) * splat(group.scale), to_float(sum[c]), acc[r][c]);
-        if constexpr (has_minimum(F)) acc[r][c] = fma(other[c], splat(group.total), acc[r][c]);
-      }
+    for (int c = 0; c < C; c++) {
+      acc[c] = fma((F == Q8_16 ? other[c] : d[c]) * splat(group.scale), to_float(sum[c]), acc[c]);
+      if constexpr (has_minimum(F)) acc[c] = fma(other[c], splat(group.total), acc[c]);
     }
   }
-  for (int r = 0; r < R; r++)
-    for (int c = 0; c < C; c++) store(out + (int64_t(r) * across + c) * LANES, acc[r][c]);
+};
+
+// `count` rows × C blocks of 16 outputs → out[r × across + c][16]: a group's weights are unpacked once for all rows, and stay
+// in the registers; the rows' results so far lie in `out`, which the nearest cache holds.
+template <int32_t F, int C>
+static void many_int(const uint8_t* blocks, int64_t stride, int groups, const Rows& x, int count, float* out, int across) {
+  const int64_t inputs = int64_t(groups) * GROUP, step = int64_t(across) * LANES;
+  for (int r = 0; r < count; r++)
+    for (int c = 0; c < C; c++) store(out + r * step + c * LANES, vf{});
+  for (int g = 0; g < groups; g++, blocks += group_bytes(F)) {
+    Weights<F, C> weights;
+    // The same group of the next blocks, in good time.
+    for (int c = 0; c < C; c++)
+      for (int64_t line = 0; line < group_bytes(F); line += 64) __builtin_prefetch(blocks + (C + c) * stride + line);
+    weights.load(blocks, stride);
+    const int8_t* q = x.q + g * GROUP;
+    const Group* group = x.group + g;
+    float* to = out;
+    for (int r = 0; r < count; r++, q += inputs, group += groups, to += step) {
+      vf acc[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) acc[c] = palmette::load<vf>(to + c * LANES);
+      weights.add(q, *group, acc);
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) store(to + c * LANES, acc[c]);
+    }
+  }
+}
+
+// A tile of R rows × a block of 16 outputs → out[r × across][16]. `x` begins at the tile's first row.
+template <int32_t F, int R>
+static void tile_int(const uint8_t* block, int groups, const Rows& x, float* out, int across) {
+  vf acc[R][1] = {};
+  const int64_t inputs = int64_t(groups) * GROUP;
+  for (int g = 0; g < groups; g++, block += group_bytes(F)) {
+    Weights<F, 1> weights;
+    prefetch(block, group_bytes(F));
+    weights.load(block, 0);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) weights.add(x.q + r * inputs + g * GROUP, x.group[int64_t(r) * groups + g], acc[r]);
+  }
+  for (int r = 0; r < R; r++) store(out + int64_t(r) * across * LANES, acc[r][0]);
 }
 
 template <int R, int C, bool HALF>
@@ -263,42 +309,55 @@ static void tile_pairs(const uint8_t* blocks, int64_t stride, int groups, const 
 #endif
 
 template <int R, int C>
-static void tile(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
-  switch (format) {
-    case Q4: return tile_int<Q4, R, C>(blocks, stride, groups, x, out, across);
-    case Q8: return tile_int<Q8, R, C>(blocks, stride, groups, x, out, across);
-    case Q8_MIN: return tile_int<Q8_MIN, R, C>(blocks, stride, groups, x, out, across);
-    case Q8_16: return tile_int<Q8_16, R, C>(blocks, stride, groups, x, out, across);
+static void tile_floats(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
+  if (format == F32) return tile_float<R, C, false>(blocks, stride, groups, x, out, across);
 #if defined(__AVX512BF16__)
-    case BF16: return tile_pairs<R, C>(blocks, stride, groups, x, out, across);
+  return tile_pairs<R, C>(blocks, stride, groups, x, out, across);
 #else
-    case BF16: return tile_float<R, C, true>(blocks, stride, groups, x, out, across);
+  return tile_float<R, C, true>(blocks, stride, groups, x, out, across);
 #endif
-    default: return tile_float<R, C, false>(blocks, stride, groups, x, out, across);
-  }
 }
 
-// Tiles that the registers hold: larger ones would spill, and cost the compiler a minute.
+// Calls then(format as a constant).
+template <class F> PALMETTE_INLINE void with_quants(int32_t format, F&& then) {
+  switch (format) {
+    case Q4: return then(std::integral_constant<int32_t, Q4>());
+    case Q8: return then(std::integral_constant<int32_t, Q8>());
+    case Q8_MIN: return then(std::integral_constant<int32_t, Q8_MIN>());
+    case Q8_16: return then(std::integral_constant<int32_t, Q8_16>());
+  }
+}
+template <int R>
+static void tile_ints(int32_t format, const uint8_t* blocks, int64_t stride, int groups, const Rows& x, float* out, int across) {
+  with_quants(format, [&](auto f) { tile_int<f, R>(blocks, groups, x, out, across); });
+}
+
+// Rows of a tile that the registers hold: larger ones would spill, and cost the compiler a minute. Blocks that many rows take
+// at a time: fewer rows wait for memory, which gives one stream of weights faster than two.
 #if defined(__AVX512F__)
-constexpr int MOST_ROWS = 12, MOST_BLOCKS = 2;
+constexpr int FLOAT_ROWS = 12, INT_ROWS = 2, MOST_BLOCKS = 2;
 #else
-constexpr int MOST_ROWS = 4, MOST_BLOCKS = 1;
+constexpr int FLOAT_ROWS = 4, INT_ROWS = 4, MOST_BLOCKS = 1;
 #endif
 
-template <int R, int C> constexpr auto tile_of_at_most() { return tile<(R < MOST_ROWS ? R : MOST_ROWS), C>; }
+template <int R, int C> constexpr auto floats_of_at_most() { return tile_floats<(R < FLOAT_ROWS ? R : FLOAT_ROWS), C>; }
 
 // All rows × C blocks, so that the blocks' weights are read from memory once.
 template <int C>
 static void tiles(int32_t format, const uint8_t* blocks, int64_t stride, int groups, Rows x, int count, float* out,
                   int across) {
+  const bool ints = quantised(format);
+  if (ints && count > INT_ROWS)
+    return with_quants(format, [&](auto f) { many_int<f, C>(blocks, stride, groups, x, count, out, across); });
   while (count > 0) {
-    const int most = count < MOST_ROWS ? count : MOST_ROWS;
+    const int most = std::min(count, ints ? INT_ROWS : FLOAT_ROWS);
     const int rows = most >= 12 ? 12 : most >= 8 ? 8 : most >= 4 ? 4 : most >= 2 ? 2 : 1;
-    const auto shape = rows == 12 ? tile_of_at_most<12, C>()
-                       : rows == 8 ? tile_of_at_most<8, C>()
-                       : rows == 4 ? tile<4, C>
-                       : rows == 2 ? tile<2, C>
-                                   : tile<1, C>;
+    const auto shape = ints         ? (rows >= 4 ? tile_ints<4> : rows == 2 ? tile_ints<2> : tile_ints<1>)
+                       : rows == 12 ? floats_of_at_most<12, C>()
+                       : rows == 8  ? floats_of_at_most<8, C>()
+                       : rows == 4  ? tile_floats<4, C>
+                       : rows == 2  ? tile_floats<2, C>
+                                    : tile_floats<1, C>;
     shape(format, blocks, stride, groups, x, out, across);
     x = x.from(rows, int64_t(groups) * GROUP);
     out += int64_t(rows) * across * LANES;
@@ -313,7 +372,7 @@ static void product(const Part& w, int inputs, int first, int width, const Rows&
   const int64_t stride = groups * group_bytes(w.format);
   const uint8_t* blocks = w.data + first * stride;
   int c = 0;
-  if (count >= 12)  // fewer rows wait for memory, which gives one stream of weights faster than two
+  if (count > (quantised(w.format) ? INT_ROWS : FLOAT_ROWS - 1))
     for (; c + MOST_BLOCKS <= width; c += MOST_BLOCKS)
       tiles<MOST_BLOCKS>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);
   for (; c < width; c++) tiles<1>(w.format, blocks + c * stride, stride, groups, x, count, out + c * LANES, across);

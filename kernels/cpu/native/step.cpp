@@ -51,7 +51,8 @@ struct Step {
 };
 
 constexpr int FEW = 4;        // rows that every thread prepares for itself: cheaper than waiting for each other
-constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of the 12 of a tile
+constexpr int ROW_PIECE = 96;  // rows of a piece of a product; a multiple of the 12 of a tile of floats
+constexpr int MANY = 64;
 constexpr int PHASES_A_LAYER = 11;
 
 struct Prepared {
@@ -159,9 +160,9 @@ Rows Engine::prepare(int thread, int& phase, int count, const Linear& w, const f
     // What is prepared here serves the next phase; a thread that comes when that is over needn't.
     if (!team_.over(phase)) for (int row = 0; row < count; row++) one(row);
   } else {
-    const int pieces = (count + 7) / 8;
-    team_.run(mine, thread, pieces, [&](int piece) {
-      for (int row = piece * 8; row < std::min(count, piece * 8 + 8); row++) one(row);
+    const int rows_a_piece = count <= MANY ? 2 : 8;  // what a thread waits for at the end is one piece
+    team_.run(mine, thread, (count + rows_a_piece - 1) / rows_a_piece, [&](int piece) {
+      for (int row = piece * rows_a_piece; row < std::min(count, (piece + 1) * rows_a_piece); row++) one(row);
     });
   }
   return rows;
