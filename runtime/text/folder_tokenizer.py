@@ -68,8 +68,8 @@ class _Settings:
             "chat_template", self.tokenizer.get("chat_template")
         )
         if isinstance(template, list):
-            named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-            return one_template({str(name): text for name, text in named.items() if isinstance(text, str)})
+            entries = [entry for entry in template if isinstance(entry, dict)]
+            return one_template({str(entry.get("name")): str(entry.get("template", "")) for entry in entries})
         return template if isinstance(template, str) else None
 
 
