@@ -1,4 +1,4 @@
-"""`palmette grammar`: whether a JSON schema can be enforced, and whether an instance meets it; the keyword table."""
+"""`palmette grammar`: whether a JSON schema or a regex can be enforced, and what meets it; the keyword table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from palmette.runtime.cli.errors import guarded
 from palmette.runtime.errors import InvalidRequest
 
-commands = typer.Typer(help="Check JSON schemas for structured generation.", no_args_is_help=True)
+commands = typer.Typer(help="Check grammars for structured generation.", no_args_is_help=True)
 
 
 @commands.command()
@@ -59,6 +59,36 @@ def check(
     explained = grammar.explain(text)
     if not explained.matches:  # never, unless there is a fault in the compiler
         raise InvalidRequest(f"The grammar doesn't take it: {explained.message}")
+
+
+@commands.command()
+@guarded
+def regex(
+    pattern: Annotated[str, typer.Argument(help="A regular expression, read as Python's re reads it.")],
+    text: Annotated[str | None, typer.Argument(help="A text to try.")] = None,
+) -> None:
+    """What a regular expression compiles to, whether a second reader agrees, and where a text fails."""
+    from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+    from palmette.runtime.grammar.compile import compile
+    from palmette.runtime.grammar.second_opinion import second_opinion
+
+    start = time.perf_counter()
+    grammar = compile("regex", pattern)
+    milliseconds = (time.perf_counter() - start) * 1000
+    states = f"{grammar.automaton.states:,} states" if isinstance(grammar, AutomatonGrammar) else "llguidance"
+    typer.echo(f"{pattern}: can be generated ({states}, {milliseconds:.1f} ms).")
+    opinion = second_opinion(pattern)
+    if opinion.agrees is None:
+        typer.echo(f"  No second opinion: {opinion.why}.")
+    elif opinion.agrees:
+        typer.echo("  interegular reads it alike: both automata take the same texts.")
+    else:
+        typer.echo(f"  interegular reads it otherwise: only one of both takes {opinion.text!r}.")
+    if text is not None:
+        explained = grammar.explain(text)
+        typer.echo(f"  {text!r} matches." if explained.matches else f"  {text!r}: {explained.message}")
+        if not explained.matches:
+            raise typer.Exit(1)
 
 
 @commands.command()

@@ -43,6 +43,17 @@ def test_what_cannot_be_enforced(tmp_path: Path) -> None:
     assert "checked afterwards" in said.output
 
 
+def test_a_regex_and_its_second_reader() -> None:
+    said = CliRunner().invoke(app, ["grammar", "regex", "[0-9]{4}", "2026"])
+    assert said.exit_code == 0
+    assert "interegular reads it alike" in said.output
+    assert "'2026' matches" in said.output
+    said = CliRunner().invoke(app, ["grammar", "regex", "^[0-9]{4}$", "26-"])
+    assert said.exit_code == 1
+    assert "No second opinion" in said.output
+    assert "position 2" in said.output
+
+
 def test_the_table() -> None:
     said = CliRunner().invoke(app, ["grammar", "keywords"])
     assert "| `oneOf` | rewritten |" in said.output

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interegular import parse_pattern
-from interegular.fsm import FSM, anything_else
 
-from palmette.runtime.grammar.automaton import Automaton, State, automaton
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.automaton import Automaton, automaton
 from palmette.runtime.grammar.protocol import Limits
 from palmette.runtime.grammar.regex_parser import parse
+from palmette.runtime.grammar.second_opinion import difference, second_opinion
 
 # Both read these alike. Escapes of classes are interegular's in ASCII only, so they stand with (?a) on our side.
 ATOMS = ["a", "b", "ab", "-", "[ab]", "[^a]", "[a-f0-9]", r"\d", r"\w", r"\n", ".", "é", r"\.", "(?:)"]
@@ -39,29 +39,6 @@ def ours(pattern: str) -> Automaton:
     return automaton(parse("(?a)" + pattern), Limits())
 
 
-def difference(mine: Automaton, theirs: FSM) -> str | None:
-    """A text that one takes and the other doesn't; None where there is none. Walks both together."""
-    letters = [symbol for symbol in theirs.alphabet if symbol is not anything_else]
-    other = next(chr(code) for code in range(0x4E00, 0x9FFF) if chr(code) not in letters)
-    # characters that either of them tells apart
-    tried = [*letters, other, *(chr(first) for first, _ in mine.alphabet.intervals if 0 < first < 0xD800)]
-    start = (mine.start, theirs.initial)
-    seen: dict[tuple[State | None, Any], str] = {start: ""}
-    queue: list[tuple[State | None, Any]] = [start]
-    for left, right in queue:  # grows as it is read
-        text = seen[left, right]
-        if (left is not None and mine.final(left)) != (right in theirs.finals):
-            return text
-        for character in tried:
-            symbol = character if character in letters else anything_else
-            further = theirs.map.get(right, {}).get(theirs.alphabet[symbol]) if right is not None else None
-            after = (mine.walk(left, character.encode()) if left is not None else None, further)
-            if after not in seen and after != (None, None):
-                seen[after] = text + character
-                queue.append(after)
-    return None
-
-
 @settings(max_examples=150, deadline=None)
 @given(common)
 def test_the_languages_are_equal(pattern: str) -> None:
@@ -85,3 +62,15 @@ def test_common_patterns(pattern: str) -> None:
 
 def test_a_difference_would_be_found() -> None:
     assert difference(ours("a{2,4}"), parse_pattern("a{2,5}").to_fsm()) == "aaaaa"
+
+
+def test_the_second_opinion() -> None:
+    assert second_opinion(r"\d{4}-\d{2}").agrees is True
+    anchored = second_opinion("^a$")
+    assert anchored.agrees is None
+    assert anchored.why
+    large = second_opinion("(a|b)*a(a|b){9}")
+    assert large.agrees is None
+    assert "states" in large.why
+    with pytest.raises(GrammarError):
+        second_opinion("(a")
