@@ -1,8 +1,8 @@
 """A second reading of a regular expression, by interegular, which shares no code with our front end: whether the
 automata of both take the same texts.
 
-For `palmette grammar regex`, and the judge of tests. interegular reads `\\d`, `\\w` and `\\s` as ASCII, so both sides do
-here; it takes no anchors, and its automata can be large: then there is no opinion, and why.
+For `palmette grammar regex`, and the judge of tests. interegular reads its classes (`\\d`, `\\w`) as ASCII, so both do
+here. It takes no anchors, and its automata can be large: then there is no opinion, but why.
 """
 
 from __future__ import annotations
