@@ -36,12 +36,14 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
     `jump`: what is taken without asking the model where the grammar leaves one way. "token": only where one token is
     allowed, so tokens are those of "off"; "bytes": the canonical tokens of the forced bytes, which the model might have
-    cut otherwise. `complete`: the output ends within its max_tokens wherever that can be done.
+    cut otherwise. `complete`: the output ends within its max_tokens wherever that can be done. `forced_logprobs`: the
+    model is asked for the tokens of "bytes" too, one by one, so that they have log-probabilities, as in no other way.
     """
 
     grammar: GrammarSource
     jump: Jump = "bytes"
     complete: bool = False
+    forced_logprobs: bool = False
 
 
 def as_json(value: Any, param: str) -> str:

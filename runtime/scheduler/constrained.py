@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.asked import AskedMatcher
 from palmette.runtime.grammar.jump import sole_token
-from palmette.runtime.grammar.protocol import Grammar, Judges, mask_words
+from palmette.runtime.grammar.protocol import Grammar, Judges, Matcher, mask_words
 from palmette.runtime.messages.grammar import Constraint
 from palmette.runtime.vocabulary import Vocabulary
 
@@ -26,12 +27,13 @@ class Constrained:
     """
 
     def __init__(self, grammar: Grammar, constraint: Constraint, vocabulary: Vocabulary) -> None:
-        self.matcher = matcher = grammar.matcher()
+        asks = constraint.forced_logprobs and constraint.jump == "bytes"
+        self.matcher: Matcher = AskedMatcher(grammar.matcher()) if asks else grammar.matcher()
         self._judge = grammar if isinstance(grammar, Judges) else None
         self._vocabulary = vocabulary
-        self._jump = constraint.jump
+        self._jump = "off" if asks else constraint.jump
         self._complete = constraint.complete
-        self._way: Sequence[int] | None = matcher.closing() if constraint.complete else None
+        self._way: Sequence[int] | None = self.matcher.closing() if constraint.complete else None
         self._was_closed = False
         self.words = mask_words(vocabulary.size)
 

@@ -16,7 +16,7 @@ from palmette.runtime.grammar import compile as grammar_compile
 from palmette.runtime.grammar import llg
 from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
-from palmette.runtime.messages.grammar import Jump, constraint
+from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob
 from palmette.runtime.messages.requests import Abort, Request
 from palmette.runtime.vocabulary import Vocabulary
@@ -405,6 +405,24 @@ def test_a_grammar_that_the_cache_gave_up_is_not_compiled_on_the_loop(monkeypatc
     assert all(re.fullmatch(pattern, text(run, pattern)) for pattern in patterns)
     assert len(threads) == len(patterns)
     assert threading.current_thread().name not in threads
+
+
+def test_forced_tokens_have_logprobs_where_they_are_asked_for() -> None:
+    """The same tokens, the same log-probabilities of those that are drawn in any case, and none that is null."""
+    pattern = "20[0-9]{2}-(ab|abc)-[a-j]{3}2026-[0-9]"
+    outputs = {}
+    for asks in (False, True):
+        run = harness(Compiler(LongestPiece()))
+        wanted = Constraint(grammar=GrammarSource(kind="regex", text=pattern), forced_logprobs=asks)
+        run.run(generate("a", [1, 2, 3], max_tokens=60, logprobs=True, constraint=wanted))
+        outputs[asks] = [
+            each for reply in run.replies["a"] if isinstance(reply, Generated) for each in reply.logprobs or ()
+        ]
+    assert [each.token for each in outputs[True]] == [each.token for each in outputs[False]]
+    assert any(each.logprob is None for each in outputs[False])
+    assert all(each.logprob is not None for each in outputs[True])
+    for asked, jumped in zip(outputs[True], outputs[False], strict=True):
+        assert jumped.logprob in (None, asked.logprob)
 
 
 def test_a_grammar_that_breaks_fails_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
