@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 import random
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
 import msgspec
@@ -21,13 +19,12 @@ from palmette.runtime.errors import (
     ContextLengthExceeded,
     EngineDied,
     InvalidRequest,
-    PalmetteError,
-    from_info,
 )
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.calls import OpenCalls
 from palmette.runtime.frontend.chat_prompt import ChatPrompts
 from palmette.runtime.frontend.chats import Chats
+from palmette.runtime.frontend.engine_health import EngineHealth, Health
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
@@ -39,8 +36,6 @@ from palmette.runtime.messages.replies import (
     Answer,
     Counters,
     Embedded,
-    EngineFailed,
-    EngineProgress,
     EngineReady,
     Flushed,
     Heartbeat,
@@ -57,7 +52,6 @@ from palmette.runtime.parsers.registry import Formats, detect
 from palmette.runtime.text.tokenizer import Tokenizer
 from palmette.runtime.vocabulary import Vocabulary
 
-STALLED_SECONDS = 30.0  # without a heartbeat
 MOST_OPEN = 4096  # requests
 MOST_QUEUED_TOKENS = 4_000_000
 MOST_CHOICES = 1024  # of one score: each is a sequence of its own in the engine
@@ -67,16 +61,6 @@ NORMALISED = 4  # characters that a tokenizer may make one of before it begins (
 
 T = TypeVar("T")
 Prompt = str | Sequence[int] | Sequence[Message]
-Status = Literal["starting", "ok", "stalled", "restarting", "failed"]
-
-
-@dataclass(frozen=True)
-class Health:
-    """`heartbeat_age`: seconds since the engine's loop last said that it lives."""
-
-    status: Status
-    heartbeat_age: float | None
-    detail: str = ""
 
 
 class Frontend:
@@ -103,8 +87,7 @@ class Frontend:
         self.metrics = FrontMetrics()
         self.editor = StateEditor(tokenizer, template)
         self.vocabulary: Vocabulary = tokenizer.vocabulary
-        self.ready: EngineReady | None = None
-        self.counters = Counters()
+        self._engine = EngineHealth()
         self._tokenizer = tokenizer
         vocabulary = self.vocabulary
         longest = max(map(len, (*vocabulary.pieces, *vocabulary.special_pieces.values())), default=1)
@@ -124,11 +107,6 @@ class Frontend:
                 outputs=OutputIds() if output_ids else None,
             )
         self.chats = Chats(self, prompts, formats)
-        self._heartbeat: float | None = None
-        self._trouble: tuple[Status, str] | None = None
-        self._start_error: PalmetteError | None = None
-        self._answered = asyncio.Event()  # the engine said that it is ready, or that it can't be
-        self._on_progress: Callable[[str], None] = lambda text: None
         self._seeds = random.SystemRandom()
 
     # --- the engine ---
@@ -141,57 +119,44 @@ class Frontend:
         self.offload.close()
         await self._link.close()
 
+    @property
+    def ready(self) -> EngineReady | None:
+        return self._engine.ready
+
+    @property
+    def counters(self) -> Counters:
+        return self._engine.counters
+
     async def wait_ready(self) -> EngineReady:
         """Waits until the engine has said what it is. Raises its error where it can't start."""
-        await self._answered.wait()
-        if self._start_error is not None:
-            raise self._start_error
-        assert self.ready is not None
-        return self.ready
+        return await self._engine.wait_ready()
 
     def expect_engine(self, on_progress: Callable[[str], None]) -> None:
         """A new engine is being started; `on_progress` gets what it says about that."""
-        self._answered.clear()
-        self._start_error = None
-        self._on_progress = on_progress
+        self._engine.expect(on_progress)
 
     def engine_lost(self, status: Literal["restarting", "failed"], detail: str) -> None:
         """Whoever watches the engine says that it is gone; the next EngineReady ends that."""
-        self._trouble = (status, detail)
-        self.counters = Counters()  # what the lost engine ran, held and quarantined went with it
+        self._engine.lost(status, detail)
         hint = "Try again in a moment." if status == "restarting" else "Start the server again; its log says why."
         self._calls.absence = EngineDied(detail, hint=hint)
         self.metrics.record_restart()
 
     def health(self) -> Health:
-        age = None if self._heartbeat is None else time.monotonic() - self._heartbeat
-        if self._trouble is not None:
-            return Health(self._trouble[0], age, self._trouble[1])
-        if self.ready is None or age is None:
-            return Health("starting", age)
-        if age > STALLED_SECONDS:
-            return Health("stalled", age, f"The engine's loop has been silent for {age:.0f} s.")
-        return Health("ok", age)
+        return self._engine.health()
 
     def _deliver(self, replies: Sequence[Reply]) -> None:
         answers: list[Answer] = []
         for reply in replies:
             if isinstance(reply, Answer):
                 answers.append(reply)
-            elif isinstance(reply, Heartbeat):
-                self._heartbeat = time.monotonic()
-                self.counters = reply.counters
+                continue
+            self._engine.note(reply)
+            if isinstance(reply, Heartbeat):
                 self.metrics.record_counters(reply.counters)
             elif isinstance(reply, EngineReady):
-                self._heartbeat = time.monotonic()
-                self.ready, self._trouble, self._calls.absence = reply, None, None
+                self._calls.absence = None
                 self.context_length = reply.context_length
-                self._answered.set()
-            elif isinstance(reply, EngineProgress):
-                self._on_progress(reply.text)
-            elif isinstance(reply, EngineFailed):
-                self._start_error = from_info(reply.error)
-                self._answered.set()
         self._calls.deliver(answers)
 
     # --- text ---

@@ -210,8 +210,8 @@ async def test_health_notices_a_silent_loop(tokenizer: Tokenizer, monkeypatch: p
     frontend, link = front(tokenizer)
     link.beat()
     assert frontend.health().status == "ok"
-    assert frontend._heartbeat is not None
-    frontend._heartbeat -= 31
+    assert frontend._engine.heartbeat is not None
+    frontend._engine.heartbeat -= 31
     assert frontend.health().status == "stalled"
     link.beat()
     assert frontend.health().status == "ok"
