@@ -329,13 +329,14 @@ def thousand(model: str, programs: int, runs: int) -> Thousand:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--wait", type=float, default=120, help="seconds, at most, for a quiet machine")
     parser.add_argument("--only", choices=("nodes", "http", "thousand"))
     parser.add_argument("--model", default=DEFAULT_MODEL, help="of the 1,000 programs")
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=150, help="a run, over HTTP")
     given = parser.parse_args()
     console = Console()
-    console.print(f"load before: {wait_until_quiet()}")
+    console.print(f"load before: {wait_until_quiet(timeout=given.wait)}")
     if given.only in (None, "nodes"):
         table = Table("in process", "µs a node, 3 calls", "µs a node, 30 calls")
         for name, (program, nodes) in NODES.items():

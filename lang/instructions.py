@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.nodes import GenNode, RoleBegin, RoleEnd, SelectNode, TextNode
 from palmette.lang.outputs import OutputRecord
 from palmette.lang.sampling import derive_seed
@@ -101,7 +101,7 @@ class Concatenate:
 class Barrier:
     """Resolved when every node before it is done. With `text`, template text is fetched first."""
 
-    reached: Future[None]
+    reached: Arrival[None]
     text: bool
 
     def __str__(self) -> str:

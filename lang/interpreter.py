@@ -13,8 +13,8 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend, Result
 from palmette.lang.choices import report
 from palmette.lang.connection import Connection
@@ -36,7 +36,7 @@ from palmette.lang.outputs import OutputRecord, call_ids, usage_report
 from palmette.lang.planning import Planned, plan, travels
 from palmette.lang.streams import TextStream
 from palmette.lang.transcript import Transcript
-from palmette.lang.variables import Scope, Variable, started_future
+from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, EngineDied, TimedOut
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Tokens
 from palmette.runtime.messages.replies import Usage
@@ -52,7 +52,7 @@ class Interpreter:
         self.scope = scope
         self.stream = TextStream()
         self.usages: list[Usage] = []
-        self.done: Future[None] = started_future()
+        self.done: Arrival[None] = Arrival()
         self.failure: ProgramError | None = None
         self.transcript = Transcript()
         self.at: tuple[Location, Node] = (Location("?", 0, "?"), End())  # the node that runs
@@ -346,7 +346,7 @@ class Interpreter:
 
     async def _concatenate(self, children: tuple[Interpreter, ...]) -> None:
         for child in children:
-            await asyncio.wrap_future(child.done)
+            await child.done
         for child in children:
             text = "".join(child.transcript.pieces[child._fork_piece :])
             parts = child._connection.history[child._connection.forked_at :]
@@ -356,7 +356,7 @@ class Interpreter:
             self._pending.append((parts[-1], text))
             self.transcript.append(child.transcript, since_turn=child._fork_turn, since_content=child._fork_content)
 
-    async def _reach(self, reached: Future[None], text: bool) -> None:
+    async def _reach(self, reached: Arrival[None], text: bool) -> None:
         try:
             if text:
                 await self._flush()

@@ -42,15 +42,15 @@ MOST_OUTPUTS = 128
 def options(given: Mapping[str, Any]) -> SamplingOptions:
     """The options of `given` that are not None, under their SamplingParams names, checked. Not to be changed."""
     try:
-        return _known_options(tuple((name, type(value), value) for name, value in given.items() if value is not None))
+        return _known_options(tuple(given.items()), tuple(map(type, given.values())))
     except TypeError:  # a value that isn't hashable
         return _checked_options(given)
 
 
 @functools.lru_cache(maxsize=1024)
-def _known_options(given: tuple[tuple[str, type, Any], ...]) -> SamplingOptions:
-    """A program writes the same gens again and again."""
-    return _checked_options({name: value for name, _, value in given})
+def _known_options(given: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> SamplingOptions:
+    """A program writes the same gens again and again. `types`: since True and 1 are equal, and not the same here."""
+    return _checked_options(dict(given))
 
 
 def _checked_options(given: Mapping[str, Any]) -> SamplingOptions:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend
 from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
@@ -35,7 +36,7 @@ from palmette.lang.primitives import turn
 from palmette.lang.sampling import SamplingOptions, derive_seed, settle
 from palmette.lang.threads import Job
 from palmette.lang.usage import ProgramUsage
-from palmette.lang.variables import Scope, Variable, arrival, started_future
+from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 
 REASONING_SUFFIX = "_reasoning_content"
@@ -293,7 +294,7 @@ class ProgramState:
 
     def on_done(self, callback: Any) -> None:
         """Call back (on the loop's thread) when the state is over, failed or not."""
-        self._interpreter.done.add_done_callback(lambda _: callback())
+        self._interpreter.done.on_done(callback)
 
     def wait_done(self) -> None:
         """Wait until the state is over, failed or not; never raises its failure."""
@@ -301,7 +302,7 @@ class ProgramState:
 
     async def await_done(self) -> None:
         try:
-            await arrival(self._interpreter.done)
+            await self._interpreter.done
         except ProgramError:
             return  # reading raises it
 
@@ -328,7 +329,7 @@ class ProgramState:
 
         def begin() -> None:
             handle = loop.call_later(seconds, expired)
-            self._interpreter.done.add_done_callback(lambda _: handle.cancel())
+            self._interpreter.done.on_done(handle.cancel)
 
         loop.call_soon_threadsafe(begin)
 
@@ -429,11 +430,11 @@ class ProgramState:
             raise UnknownVariable(f"{variable.name} (by gen or select)", with_meta)
         return variable.meta
 
-    def _settled(self, text: bool) -> Any:
-        """The future that says every node so far is done."""
+    def _settled(self, text: bool) -> Arrival[None]:
+        """What says every node so far is done."""
         if self._over is not None or self._written_elsewhere():
             return self._interpreter.done
-        barrier = Barrier(started_future(), text)
+        barrier = Barrier(Arrival(), text)
         self._submit([barrier], caller())
         return barrier.reached
 
@@ -446,7 +447,7 @@ class ProgramState:
 
     async def _await(self, *, text: bool = False) -> None:
         try:
-            await arrival(self._settled(text))
+            await self._settled(text)
         except ProgramError as error:
             raise error.again() from error.cause
 
@@ -500,18 +501,18 @@ def _collect(target: Variable, sources: list[Variable]) -> None:
     lock = threading.Lock()
     missing = len(sources)
 
-    def arrived(_: object) -> None:
+    def arrived() -> None:
         nonlocal missing
         with lock:
             missing -= 1
             if missing:
                 return
         for source in sources:
-            error = source.future.exception()
+            error = source.value.exception()
             if isinstance(error, ProgramError):
                 target.fail(error)
                 return
-        target.fill([source.future.result() for source in sources])
+        target.fill([source.value.result() for source in sources])
 
     for source in sources:
-        source.future.add_done_callback(arrived)
+        source.value.on_done(arrived)

@@ -5,12 +5,11 @@ Written by the interpreter on its loop; read by `text_iter` (any thread) and `te
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.errors import ProgramError
 
 
@@ -21,20 +20,20 @@ class Signal:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self._waiters: list[Future[None]] = []
+        self._waiters: list[Arrival[None]] = []
 
-    def waiter(self) -> Future[None]:
+    def waiter(self) -> Arrival[None]:
         """Done at the next `notify`. Call with `lock` held."""
-        future: Future[None] = Future()
-        self._waiters.append(future)
-        return future
+        waiter: Arrival[None] = Arrival()
+        self._waiters.append(waiter)
+        return waiter
 
     def notify(self) -> None:
         """Wake every waiter. Call with `lock` held."""
-        waiters, self._waiters = self._waiters, []
-        for future in waiters:
-            if future.set_running_or_notify_cancel():
-                future.set_result(None)
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.set_result(None)
 
 
 class Piece(NamedTuple):
@@ -86,11 +85,11 @@ class TextStream:
             for piece in pieces:
                 yield piece
             if waiter is not None:
-                await asyncio.wrap_future(waiter)
+                await waiter
             elif not pieces:
                 return
 
-    def _after(self, seen: int) -> tuple[list[Piece], Future[None] | None]:
+    def _after(self, seen: int) -> tuple[list[Piece], Arrival[None] | None]:
         """Pieces not seen yet, or else what to wait for; neither: the end. Raises the failure behind the last piece."""
         with self._signal.lock:
             pieces = self._pieces[seen:]

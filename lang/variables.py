@@ -2,60 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.errors import ProgramError, UnknownVariable
 from palmette.lang.streams import Signal, TextStream
 from palmette.runtime.errors import InvalidRequest
 
-T = TypeVar("T")
-
-
-async def arrival(future: Future[T]) -> T:
-    """The future's result, for a coroutine. Costs a wake-up of the loop only where another thread brings it."""
-    if not future.done():
-        loop = asyncio.get_running_loop()
-        arrived = loop.create_future()
-
-        def wake() -> None:
-            if not arrived.done():
-                arrived.set_result(None)
-
-        def done(_: object) -> None:
-            if asyncio._get_running_loop() is loop:
-                wake()
-            else:
-                with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
-                    loop.call_soon_threadsafe(wake)
-
-        future.add_done_callback(done)
-        await arrived
-    return future.result()
-
-
-def started_future() -> Future[Any]:
-    """A future that a reader who gives up (a cancelled task) can't cancel for the others."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
 
 class Variable:
-    """A value to come. `future` gives it or the failure that took it away; `stream` its text as it grows.
+    """A value to come. `value` gives it or the failure that took it away; `stream` its text as it grows.
 
     Where a gen has several outputs, `stream` is the first one's; see `output_stream`.
     """
 
-    __slots__ = ("_more", "future", "meta", "name", "stream")
+    __slots__ = ("_more", "meta", "name", "stream", "value")
 
     def __init__(self, name: str, outputs: int = 1) -> None:
         self.name = name
-        self.future = started_future()
-        self.meta: dict[str, Any] | None = None  # complete when `future` is done
+        self.value: Arrival[Any] = Arrival()
+        self.meta: dict[str, Any] | None = None  # complete when `value` is there
         self.stream = TextStream()
         self._more = [TextStream() for _ in range(outputs - 1)] if outputs > 1 else ()
 
@@ -70,28 +37,28 @@ class Variable:
         return self._more[index - 1] if index else self.stream
 
     def fill(self, value: Any, meta: dict[str, Any] | None = None) -> None:
-        if not self.future.done():
+        if not self.value.done():
             self.meta = meta
             for stream in (self.stream, *self._more):
                 stream.end()
-            self.future.set_result(value)
+            self.value.set_result(value)
 
     def fail(self, error: ProgramError) -> None:
-        if not self.future.done():
+        if not self.value.done():
             for stream in (self.stream, *self._more):
                 stream.end(error)
-            self.future.set_exception(error)
+            self.value.set_exception(error)
 
     def read(self) -> Any:
         """Wait in this thread. Raises the failure anew for each reader."""
         try:
-            return self.future.result()
+            return self.value.result()
         except ProgramError as error:
             raise error.again() from error.cause
 
     async def aread(self) -> Any:
         try:
-            return await arrival(self.future)
+            return await self.value
         except ProgramError as error:
             raise error.again() from error.cause
 
@@ -154,9 +121,9 @@ class Scope:
             if found is not None:
                 return found
             assert waiter is not None
-            await arrival(waiter)
+            await waiter
 
-    def _look(self, name: str, wait: bool) -> tuple[Variable | None, Future[None] | None]:
+    def _look(self, name: str, wait: bool) -> tuple[Variable | None, Arrival[None] | None]:
         with self._signal.lock:
             variable = self._by_name.get(name)
             if variable is not None:
