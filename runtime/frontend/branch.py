@@ -7,7 +7,7 @@ Verbs run one after another; a verb that fails leaves the branch as it was. Open
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
@@ -51,6 +51,7 @@ class BranchEngine(Protocol):
         namespace: str = "",
         first_output_index: int = 0,
         scheduling: Scheduling = Scheduling(),
+        spelled: Mapping[int, bytes] | None = None,
     ) -> Generation: ...
 
     async def score_packed(
@@ -150,6 +151,7 @@ class Branch:
                 namespace=self._namespace,
                 first_output_index=state.output_index,
                 scheduling=scheduling,
+                spelled=None if splitter is None else self._engine.editor.spelled(splitter.marks),
             )
             self._running = generation
             failed = False

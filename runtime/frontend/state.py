@@ -8,7 +8,7 @@ chat and a program that say the same thing have the same ids. Used by branch and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -145,6 +145,11 @@ class StateEditor:
         """
         end = self.text(state.tokens[-PROMPT_END * TOKEN_BYTES :], special=True) + state.pending
         return ThinkingSplitter.of(reasoning, self._tokenizer.chat_template, prompt=end)
+
+    def spelled(self, marks: Collection[str]) -> dict[int, bytes]:
+        """The special tokens that are spelt like one of `marks`, and how."""
+        special = self._vocabulary.special_pieces
+        return {token: text.encode() for token, text in special.items() if text in marks}
 
     def truncated(self, state: BranchState, position: int) -> BranchState:
         """The first `position` tokens; pending text is dropped. Raises InvalidRequest outside 0 … length."""

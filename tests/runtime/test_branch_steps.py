@@ -185,3 +185,22 @@ def test_results_are_scores_and_chunks(engine: Engine) -> None:
 
     assert set(engine.run(kinds())) == {Chunk, ChoiceScores}
     assert asyncio.iscoroutinefunction(engine.frontend.open_branch)
+
+
+def test_tags_that_are_special_tokens_part_reasoning_and_answer(engine: Engine) -> None:
+    """The tiny model's turn marks, taken as tags: their tokens spell nothing in other outputs."""
+    editor = engine.frontend.editor
+    begin, end = "<|im_start|>", "<|im_end|>"
+    spelled = editor.spelled({begin, end})
+    assert set(spelled.values()) == {begin.encode(), end.encode()}
+    tokens = [token for token, piece in spelled.items() if piece == begin.encode()]
+    biased = SamplingParams(max_tokens=4, logit_bias=dict.fromkeys(tokens, 100.0), ignore_eos=True, temperature=0)
+
+    async def main() -> list[Chunk]:
+        branch = await engine.frontend.open_branch()
+        step = GenerateStep(parts=(Text("x"),), params=biased, reasoning=f"{begin}...{end}")
+        return [chunk async for _, chunk in branch.run([step]) if isinstance(chunk, Chunk)]
+
+    chunks = engine.run(main())
+    assert "".join(chunk.text for chunk in chunks).startswith(begin)
+    assert begin not in "".join(chunk.answer for chunk in chunks)
