@@ -36,12 +36,16 @@ class TextTokens:
         self.trie = masks_of(space).trie
         self.closer = closer_of(space)
         self.quotes = self._having(b'"')
+        self.two_strings = self._mask([piece.count(b'"') > 2 for piece in self.pieces])
         self.delimiters = self._having(b'",{}[]')
         self.numbers = self._having(b"-.eE0123456789")
 
     def _having(self, signs: bytes) -> Mask:
+        return self._mask([any(sign in piece for sign in signs) for piece in self.pieces])
+
+    def _mask(self, wanted: list[bool]) -> Mask:
         bits = np.zeros(32 * mask_words(len(self.pieces)), np.bool_)
-        bits[: len(self.pieces)] = [any(sign in piece for sign in signs) for piece in self.pieces]
+        bits[: len(self.pieces)] = wanted
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
     def starting(self, text: bytes) -> Iterator[int]:
@@ -91,7 +95,7 @@ class DistinctMatcher:
         """Clears what would repeat an item, or could only end in one."""
         if self._inner.ended or not self._reading.watches:
             return
-        which = self._tokens.quotes if self._reading.in_string else self._tokens.delimiters
+        which = self._enders()
         judged = set(_tokens_of(into[: len(which)] & which))
         if not self._reading.in_string and _open_items(self._reading):
             judged.update(_tokens_of(into[: len(which)] & self._tokens.numbers))
@@ -103,6 +107,16 @@ class DistinctMatcher:
         for token in judged:
             if self._after(token) is None:
                 into[token >> 5] &= ~np.uint32(1 << (token & 31))
+
+    def _enders(self) -> Mask:
+        """The tokens that may complete an item here."""
+        if not self._reading.in_string:
+            return self._tokens.delimiters
+        top = self._reading.frames[-1] if self._reading.frames else None
+        free = top is not None and top.begun is not None and top.node is not None and top.node.free
+        if top is not None and free and not _going_on(top, _item(top, self._text)):
+            return self._tokens.two_strings  # the string itself is an item, and none that is there begins so
+        return self._tokens.quotes
 
     def _after(self, token: int) -> Reading | None:
         """The reading after an allowed token; None where it is barred."""
