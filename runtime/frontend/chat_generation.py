@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.frontend.chat_turn import ChatChunk, ChatFinish, ChatFinishReason, ChatOutput
+from palmette.runtime.frontend.chat_turn import ChatChunk, ChatFinish, ChatFinishReason, ChatOutput, ToolCall
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.parsers.protocol import (
+    ArgumentsDelta,
     CallBegun,
     CallEnded,
     Event,
     OutputParser,
-    ParsedOutput,
     ReasoningDelta,
     Span,
     TextDelta,
@@ -30,10 +31,44 @@ from palmette.runtime.parsers.protocol import (
 
 
 class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that came to its end: what was read in it, and its kept tokens (packed)."""
+    """A turn that came to its end: what the client was told of text and calls, and its kept tokens (packed)."""
 
-    output: ParsedOutput
+    text: str
+    calls: tuple[ToolCall, ...]
     tokens: bytes
+
+
+class _Told:
+    """Text and calls so far, in strings that grow: a stream has an event a token."""
+
+    def __init__(self) -> None:
+        self._text = StringIO()
+        self._begun: list[CallBegun] = []
+        self._arguments: list[StringIO] = []
+        self.ended = 0
+
+    @property
+    def begun(self) -> int:
+        return len(self._begun)
+
+    def note(self, event: Event) -> None:
+        match event:
+            case TextDelta(text=text):
+                self._text.write(text)
+            case CallBegun():
+                self._begun.append(event)
+                self._arguments.append(StringIO())
+            case ArgumentsDelta(index=index, text=text):
+                self._arguments[index].write(text)
+            case CallEnded():
+                self.ended += 1
+
+    def finished(self, tokens: bytes) -> FinishedTurn:
+        calls = tuple(
+            ToolCall(id=call.id, name=call.name, arguments=said.getvalue())
+            for call, said in zip(self._begun, self._arguments, strict=True)
+        )
+        return FinishedTurn(text=self._text.getvalue(), calls=calls, tokens=tokens)
 
 
 class ChatGeneration:
@@ -67,10 +102,8 @@ class ChatGeneration:
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
         self._abort = abort
         self._on_finish = on_finish
-        self._events: list[Event] = []
+        self._told = _Told()
         self._tokens = 0  # handed out
-        self._begun = 0
-        self._ended = 0
         self._cut: int | None = None  # tokens up to the end of the only call
 
     @property
@@ -119,9 +152,8 @@ class ChatGeneration:
                 self._abort(self.id)
         self._tokens += new
         events = self._without_marks([event for event in events if not self._is_remnant(event)])
-        self._events += events
-        self._begun += sum(isinstance(event, CallBegun) for event in events)
-        self._ended += sum(isinstance(event, CallEnded) for event in events)
+        for event in events:
+            self._told.note(event)
         finish = self._finish(chunk.finish) if chunk.finish is not None else None
         return ChatChunk(events=tuple(events), logprobs=logprobs, finish=finish)
 
@@ -149,7 +181,7 @@ class ChatGeneration:
             usage = msgspec.structs.replace(usage, completion_tokens=self._cut)
             kept = kept[: self._cut]
         if finish.reason != "abort" or self._cut is not None:
-            self._on_finish(FinishedTurn(output=collect(self._events), tokens=pack(kept)))
+            self._on_finish(self._told.finished(pack(kept)))
         return ChatFinish(
             reason=self._reason(finish),
             usage=usage,
@@ -162,9 +194,9 @@ class ChatGeneration:
             return "tool_calls"
         if finish.reason != "stop":
             return finish.reason
-        if self._begun > self._ended:  # by a stop string of the caller's, or broken by the model
+        if self._told.begun > self._told.ended:  # by a stop string of the caller's, or broken by the model
             return "stop" if isinstance(finish.matched, str) else "length"
-        return "tool_calls" if self._begun else "stop"
+        return "tool_calls" if self._told.begun else "stop"
 
     def _reasoning_tokens(self, spans: Sequence[Span], most: int) -> int:
         output = self._generation.output

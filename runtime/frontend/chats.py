@@ -254,9 +254,8 @@ class Chats:
         return msgspec.structs.replace(asked, grammar=_after_reasoning(asked.grammar, tags.end, begin))
 
     def _remember(self, prepared: PreparedTurn, finished: FinishedTurn) -> None:
-        output = finished.output
         self._need_prompts().remember(
-            prepared.prompt, output.text, output.calls, finished.tokens, namespace=prepared.namespace
+            prepared.prompt, finished.text, finished.calls, finished.tokens, namespace=prepared.namespace
         )
 
 
