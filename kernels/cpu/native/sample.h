@@ -77,13 +77,14 @@ class Sampler {
       return;
     }
     const float* row = adjust(plan, index, raw);
+    const float best = row == raw ? most : peak(row, plan.vocabulary);
     int token;
-    if (row != raw && !std::isfinite(peak(row, plan.vocabulary))) {
+    if (!std::isfinite(best)) {
       token = -1;  // bias, penalties and mask have left no number
     } else if (sample.temperature == 0 || sample.top_k == 1) {
-      token = first_of(row, plan.vocabulary, peak(row, plan.vocabulary));
+      token = first_of(row, plan.vocabulary, best);
     } else {
-      weigh(row, plan.vocabulary, sample.temperature);
+      weigh(row, plan.vocabulary, best, sample.temperature);
       const double noise = uniform_noise(sample.seed, sample.output_index);
       const bool filtered = sample.top_k > 0 || sample.top_p < 1 || sample.min_p > 0;
       token = filtered ? draw_filtered(plan.vocabulary, sample.top_k, sample.top_p, sample.min_p, noise)
@@ -159,21 +160,22 @@ class Sampler {
 
   // What the mask doesn't allow, or has no bit for, becomes −infinity.
   void bar(const uint32_t* mask, int words, int count) {
-    for (int from = 0; from < count; from += 32) {
-      const uint32_t word = from / 32 < words ? mask[from / 32] : 0;
-      const int end = std::min(32, count - from);
-      if (word == 0) std::fill_n(row_.data() + from, end, -INFINITY);
-      else if (word != 0xffffffffu)
-        for (int i = 0; i < end; i++)
-          if (!(word >> i & 1)) row_[from + i] = -INFINITY;
+    const vi bits = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+    for (int from = 0; from < count; from += LANES) {
+      const uint32_t word = from / 32 < words ? mask[from / 32] >> from % 32 & 0xffff : 0;
+      float* at = row_.data() + from;
+      if (from + LANES <= count) store(at, (splat(int32_t(word)) & bits) != 0 ? load<vf>(at) : splat(-INFINITY));
+      else
+        for (int i = 0; i < count - from; i++)
+          if (!(word >> i & 1)) at[i] = -INFINITY;
     }
   }
 
-  // weights_[i] = exp((x[i] − max) / temperature), and the sums of runs of RUN ids.
-  void weigh(const float* x, int count, float temperature) {
+  // weights_[i] = exp((x[i] − most) / temperature), and the sums of runs of RUN ids.
+  void weigh(const float* x, int count, float most, float temperature) {
     weights_.resize(size_t(count) + LANES);
     sums_.clear();
-    const float most = peak(x, count), inverse = std::min(1.0f / temperature, 3e38f);
+    const float inverse = std::min(1.0f / temperature, 3e38f);
     for (int from = 0; from < count; from += RUN) {
       const int end = std::min(count, from + RUN);
       double sum = 0;
