@@ -54,6 +54,7 @@ _NAMES = {
     "StateGroup": _LANG + "branches",
     "ProgramError": _LANG + "errors",
     "NotOfType": _LANG + "types",
+    **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
     "RuntimeEndpoint": _LANG + "backends.http",
     "ScriptedBackend": _LANG + "backends.scripted",
     "Engine": "palmette.runtime.engine",
@@ -111,6 +112,11 @@ if TYPE_CHECKING:
     from palmette.lang.program import Program as Program
     from palmette.lang.program import function as function
     from palmette.lang.state import ProgramState as ProgramState
+    from palmette.lang.tools import Tool as Tool
+    from palmette.lang.tools import ToolCall as ToolCall
+    from palmette.lang.tools import ToolResult as ToolResult
+    from palmette.lang.tools import ToolSet as ToolSet
+    from palmette.lang.tools import tool as tool
     from palmette.lang.types import NotOfType as NotOfType
     from palmette.runtime.config import EngineConfig as EngineConfig
     from palmette.runtime.engine import Engine as Engine
