@@ -78,6 +78,12 @@ class ModelNotFound(ModelError):
     http_status = 404
 
 
+class ResponseNotFound(PalmetteError):
+    """The response is not kept here, or is another caller's."""
+
+    http_status = 404
+
+
 class DamagedModel(ModelError):
     pass
 

@@ -21,6 +21,9 @@ MOST_DETOKENIZED = 1_000_000  # token ids of one call
 MOST_INPUTS = 2048  # of one embedding request, as OpenAI has it
 MOST_PAIRS = 1024  # documents of one request, or prompts behind which labels are scored
 MOST_LABELS = 1024  # behind each
+MOST_RESPONSES = 4096  # kept for retrieval; the least recently used make room
+KEPT_RESPONSE_BYTES = 64 << 20  # of all of them
+MOST_METADATA = 16  # entries of a response's metadata
 BRANCH_IDLE_SECONDS = 1800.0  # before a branch is closed
 BODY_SECONDS = 60.0  # without a byte of a body that has begun
 GRAMMAR = GrammarLimits()  # of one compilation, in the engine
@@ -64,6 +67,9 @@ def table(limits: Limits = Limits()) -> list[Limit]:
         Limit("texts of one `/v1/embeddings`", f"{MOST_INPUTS:,}", 400),
         Limit("documents or prompts of one `/v1/score` or `/v1/rerank`", f"{MOST_PAIRS:,}", 400),
         Limit("labels behind a prompt", f"{MOST_LABELS:,}", 400),
+        Limit("kept responses", f"{MOST_RESPONSES:,}", 404),
+        Limit("bytes of kept responses", f"{KEPT_RESPONSE_BYTES:,}", 404),
+        Limit("entries of a response's `metadata`", f"{MOST_METADATA}", 400),
         Limit("open branches that are at work", f"{MOST_BRANCHES:,}", 429),
         Limit("forks of one call", f"{MOST_FORKS:,}", 400),
         Limit("seconds until an unused branch is closed", f"{BRANCH_IDLE_SECONDS:g}", 410),

@@ -6,16 +6,24 @@ Streams and whole answers come from here alike. Made by chats.py; used by the ch
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.frontend.chat_turn import ChatChunk, ChatFinish, ChatFinishReason, ChatOutput, ToolCall
+from palmette.runtime.frontend.chat_turn import (
+    ChatChunk,
+    ChatFinish,
+    ChatFinishReason,
+    ChatOutput,
+    TextLogprob,
+    ToolCall,
+)
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.messages.branches import Chunk
-from palmette.runtime.messages.replies import Finish
+from palmette.runtime.messages.replies import Finish, TokenLogprob
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.parsers.protocol import (
     ArgumentsDelta,
@@ -104,6 +112,8 @@ class ChatGeneration:
         self._on_finish = on_finish
         self._told = _Told()
         self._tokens = 0  # handed out
+        self._undecided: deque[tuple[int, TokenLogprob]] = deque()  # with the character in which each begins
+        self._span = 0  # of the text's, where the next token is looked for
         self._cut: int | None = None  # tokens up to the end of the only call
 
     @property
@@ -122,7 +132,7 @@ class ChatGeneration:
                     raise
                 raise GrammarError(error.message, hint=error.hint, param="tools") from error
             made = self._read(chunk)
-            if made.events or made.logprobs or made.finish is not None:
+            if made.events or made.logprobs or made.text_logprobs or made.finish is not None:
                 return made
 
     async def begun(self) -> None:
@@ -150,12 +160,27 @@ class ChatGeneration:
             logprobs = logprobs[:new] if logprobs is not None else None
             if chunk.finish is None:
                 self._abort(self.id)
+        text_logprobs = self._in_text(logprobs or (), last=chunk.finish is not None or self._cut is not None)
         self._tokens += new
         events = self._without_marks([event for event in events if not self._is_remnant(event)])
         for event in events:
             self._told.note(event)
         finish = self._finish(chunk.finish) if chunk.finish is not None else None
-        return ChatChunk(events=tuple(events), logprobs=logprobs, finish=finish)
+        return ChatChunk(events=tuple(events), logprobs=logprobs, text_logprobs=text_logprobs, finish=finish)
+
+    def _in_text(self, logprobs: Sequence[TokenLogprob], *, last: bool) -> tuple[TextLogprob, ...]:
+        """Those of the tokens so far that begin in text, and were not told yet. `logprobs` are the next tokens'."""
+        output = self._generation.output
+        self._undecided += [(output.begin_of(self._tokens + at), each) for at, each in enumerate(logprobs)]
+        spans, decided = self._parser.text, self._parser.decided
+        found: list[TextLogprob] = []
+        while self._undecided and (last or self._undecided[0][0] < decided):
+            begin, logprob = self._undecided.popleft()
+            while self._span < len(spans) and spans[self._span].end <= begin:
+                self._span += 1
+            if self._span < len(spans) and spans[self._span].begin <= begin:
+                found.append(TextLogprob(spans[self._span].run, logprob))
+        return tuple(found)
 
     def _is_remnant(self, event: Event) -> bool:
         return self._must_call and isinstance(event, TextDelta)

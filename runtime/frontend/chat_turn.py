@@ -79,8 +79,19 @@ class ChatFinish(msgspec.Struct, frozen=True, kw_only=True):
     matched: str | int | None = None
 
 
+class TextLogprob(msgspec.Struct, frozen=True):
+    """The log-probability of a token that begins in the answer's text, or in white space around it.
+
+    `run`: how many calls, and how many pieces of reasoning between other things, were told of before that text.
+    """
+
+    run: int
+    logprob: TokenLogprob
+
+
 class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a turn. `logprobs` are of the tokens that came with it, markers of calls and reasoning included.
+    """A piece of a turn. `logprobs` are of the tokens that came with it, markers of calls and reasoning included;
+    `text_logprobs` of those that are now known to belong to the text, which may have come before.
 
     For every way of cutting an output into chunks the concatenated events, tokens and log-probabilities are the same.
     The last chunk, and no other, has `finish`.
@@ -88,6 +99,7 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
 
     events: tuple[Event, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
+    text_logprobs: tuple[TextLogprob, ...] = ()
     finish: ChatFinish | None = None
 
 

@@ -49,6 +49,9 @@ class OutputText:
         self._fed = 0  # bytes given to the decoder
         self._shown = 0  # bytes handed out as text
         self._sent = 0  # tokens handed out
+        self._begins: list[int] = []  # of the first tokens, as far as they were asked for
+        self._counted = 0  # characters before the next
+        self._counter = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob] = (), *, held: int = 0) -> Piece:
@@ -91,6 +94,13 @@ class OutputText:
     def handed_out(self) -> tuple[tuple[int, ...], bytes]:
         """The tokens handed out so far, and the bytes handed out as text behind them."""
         return tuple(self._tokens[: self._sent]), bytes(self._bytes[self._end_of(self._sent) : self._shown])
+
+    def begin_of(self, token: int) -> int:
+        """The character of the text in which that token begins, of those handed out; they are asked for in order."""
+        for index in range(len(self._begins), token + 1):
+            self._begins.append(self._counted)
+            self._counted += len(self._counter.decode(bytes(self._bytes[self._end_of(index) : self._ends[index]])))
+        return self._begins[token]
 
     def tokens_before(self, characters: int) -> int:
         """How many of the tokens begin within the first `characters` of the text."""

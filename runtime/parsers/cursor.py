@@ -114,6 +114,11 @@ class Cursor:
         """How many characters were consumed, of all that were fed."""
         return self._before + self._at
 
+    @property
+    def decided(self) -> int:
+        """How many of them were accounted for."""
+        return self.position - sum(map(len, self._held))
+
     def take(self, count: int) -> str:
         """Consumes so many characters of those that are available."""
         text = self._buffer[self._at : self._at + count]

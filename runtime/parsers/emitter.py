@@ -19,6 +19,7 @@ from palmette.runtime.parsers.protocol import (
     ReasoningDelta,
     Span,
     TextDelta,
+    TextSpan,
     Tool,
 )
 
@@ -86,6 +87,7 @@ class Emitter:
         self._ids: set[str] = set()
         self._after_call = False
         self.call_open = False
+        self.run = 0  # reasoning and calls so far, each as one
 
     @property
     def text_said(self) -> bool:
@@ -107,7 +109,7 @@ class Emitter:
     def reasoning(self, text: str) -> None:
         certain = self._reasoning.say(text)
         if certain:
-            self._put(ReasoningDelta, certain)
+            self._put_reasoning(certain)
 
     def end_reasoning(self) -> None:
         """Line feeds around the end of the reasoning are the template's."""
@@ -125,6 +127,8 @@ class Emitter:
             id = self._new_id()
         self._ids.add(id)
         self._flush()
+        self._kind = ArgumentsDelta
+        self.run += 1
         self._events.append(CallBegun(self._calls, id, name))
         self._calls += 1
         self.call_open = True
@@ -150,7 +154,7 @@ class Emitter:
         """The output has ended."""
         self.abandon()
         if rest := self._reasoning.rest():
-            self._put(ReasoningDelta, rest)
+            self._put_reasoning(rest)
         if not self._after_call and (rest := self._text.rest()):
             self._put(TextDelta, rest)
 
@@ -158,6 +162,10 @@ class Emitter:
         self._flush()
         events, self._events = self._events, []
         return events
+
+    def _put_reasoning(self, text: str) -> None:
+        self.run += self._kind is not ReasoningDelta
+        self._put(ReasoningDelta, text)
 
     def _put(self, kind: type[TextDelta] | type[ReasoningDelta] | type[ArgumentsDelta], text: str) -> None:
         if kind is not self._kind:
@@ -183,8 +191,15 @@ class Places:
 
     def __init__(self) -> None:
         self.call_ends: list[int] = []
+        self.text: list[TextSpan] = []
         self._reasoning: list[Span] = []
         self._reasoning_since: int | None = None
+
+    def in_text(self, begin: int, end: int, run: int) -> None:
+        if self.text and (last := self.text[-1]).run == run and last.end == begin:
+            self.text[-1] = TextSpan(last.begin, end, run)
+        elif begin < end:
+            self.text.append(TextSpan(begin, end, run))
 
     def in_reasoning(self, at: int) -> None:
         if self._reasoning_since is None:
@@ -221,6 +236,8 @@ class Writer:
         return name in self._tools if self._tools else not self._emitter.text_said
 
     def text(self, text: str) -> None:
+        """More of the answer, the text that was consumed last."""
+        self.places.in_text(self._cursor.position - len(text), self._cursor.position, self._emitter.run)
         self._emitter.text(text)
         self._cursor.settle()
 

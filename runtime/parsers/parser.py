@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from palmette.runtime.parsers.cursor import Cursor, Ended, Markers, NotACall, Steps
 from palmette.runtime.parsers.emitter import Emitter, Writer, call_id
 from palmette.runtime.parsers.formats import harmony
-from palmette.runtime.parsers.protocol import Event, OutputParser, Span, Tool
+from palmette.runtime.parsers.protocol import Event, OutputParser, Span, TextSpan, Tool
 from palmette.runtime.parsers.reasoning import ReasoningTags, reasoning_tags
 from palmette.runtime.parsers.registry import NONE, Formats, tool_format
 from palmette.runtime.parsers.tool_format import ToolFormat
@@ -63,6 +63,17 @@ class _Parser:
     def call_ends(self) -> list[int]:
         return [max(end - self._opened, 0) for end in self._writer.places.call_ends]
 
+    @property
+    def text(self) -> Sequence[TextSpan]:
+        spans = self._writer.places.text
+        if not self._opened:
+            return spans
+        return [TextSpan(span.begin - self._opened, span.end - self._opened, span.run) for span in spans]
+
+    @property
+    def decided(self) -> int:
+        return max(self._cursor.decided - self._opened, 0)
+
     def _step(self) -> None:
         if self._steps is None:
             return
@@ -72,7 +83,7 @@ class _Parser:
             self._steps = None
             held = self._cursor.release()
             if not self._emitter.call_open:  # else it is the beginning of a tag, of a call that stays unfinished
-                self._emitter.text(held + self._cursor.rest())
+                self._writer.text(held + self._cursor.rest())
 
     def _read(self) -> Steps[None]:
         cursor, reasoning = self._cursor, self._reasoning
@@ -82,7 +93,7 @@ class _Parser:
             if (yield from cursor.skip(reasoning.begin)):
                 yield from self._read_reasoning(reasoning)
             else:
-                self._emitter.text(cursor.release())
+                self._writer.text(cursor.release())
         yield from self._read_answer(reasoning)
 
     def _read_reasoning(self, tags: ReasoningTags) -> Steps[None]:
@@ -104,7 +115,7 @@ class _Parser:
         again = (reasoning.begin,) if reasoning is not None and reasoning.anywhere else ()
         markers = Markers([*opens, *dropped, *again])
         while True:
-            found = yield from cursor.until(markers, emitter.text)
+            found = yield from cursor.until(markers, self._writer.text)
             if found in dropped:
                 continue
             if reasoning is not None and found in again:
@@ -116,10 +127,10 @@ class _Parser:
                 yield from format.read(found, cursor, self._writer)
             except NotACall:
                 emitter.abandon()
-                emitter.text(cursor.release())
+                self._writer.text(cursor.release())
             else:
                 closers = cursor.release()
-                emitter.text(closers[len(closers.rstrip()) :])
+                self._writer.text(closers[len(closers.rstrip()) :])
 
 
 def output_parser(

@@ -6,7 +6,7 @@ Called by the surfaces of runtime/api, which give each output a parser of its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -70,6 +70,14 @@ class Span(msgspec.Struct, frozen=True):
     end: int
 
 
+class TextSpan(msgspec.Struct, frozen=True):
+    """A span that was read as text. `run` counts what stood between texts: reasoning, and calls."""
+
+    begin: int
+    end: int
+    run: int
+
+
 class OutputParser(Protocol):
     """The state of one output. For every way of cutting a text into pieces the events say the same.
 
@@ -93,6 +101,16 @@ class OutputParser(Protocol):
     @property
     def call_ends(self) -> list[int]:
         """Where in the pushed text each finished call ended, in characters."""
+        ...
+
+    @property
+    def text(self) -> Sequence[TextSpan]:
+        """Where in the pushed text the answer's was, white space that isn't said included; in order."""
+        ...
+
+    @property
+    def decided(self) -> int:
+        """Up to which character of the pushed text it is known what it is."""
         ...
 
 

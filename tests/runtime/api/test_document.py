@@ -123,7 +123,7 @@ def test_every_route_says_what_it_takes_and_gives(document: dict[str, Any]) -> N
             assert each.get("description"), f"{where} has no docstring"
             for kind, content in each["responses"]["200"]["content"].items():
                 assert content["schema"], f"{where} is not typed for {kind}"
-            if method == "post" and path != "/flush_cache":
+            if method == "post" and path not in ("/flush_cache", "/v1/responses/{response_id}/cancel"):
                 assert each["requestBody"]["content"]["application/json"]["schema"]["$ref"], where
 
 
