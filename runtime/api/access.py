@@ -14,7 +14,7 @@ from hashlib import sha256
 from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palmette.runtime.api.errors import error_response
+from palmette.runtime.api.errors import error_response, failure
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.errors import Forbidden
 from palmette.runtime.messages.namespaces import namespace
@@ -60,7 +60,8 @@ def caller_of(request: Request) -> Caller:
 
 
 class Access:
-    """Lets through what bears one of the keys (Authorization: Bearer …, or x-api-key), compared in constant time.
+    """Lets through what bears one of the keys (Authorization: Bearer …, or x-api-key; where a client sends both, one of
+    them), compared in constant time.
 
     Without any key everybody is let through. Administrators bear the admin key; where there is none they are whoever
     holds the only key, and whoever asks from this machine. Web pages of other origins than `origins` and the server's
@@ -80,17 +81,12 @@ class Access:
                     "A web page of another origin can't use this server.",
                     hint="Allow its origin with --allow-origin.",
                 )
-                await error_response(foreign)(scope, receive, send)
+                await error_response(foreign, scope["path"])(scope, receive, send)
                 return
             caller = self._caller(scope)
             if caller is None and scope["path"] not in OPEN_PATHS:
-                body = {
-                    "message": "The API key is missing or wrong.",
-                    "type": "authentication_error",
-                    "param": None,
-                    "code": "invalid_api_key",
-                }
-                await JsonResponse({"error": body}, status_code=401)(scope, receive, send)
+                body = failure(401, "The API key is missing or wrong.", scope["path"], code="invalid_api_key")
+                await JsonResponse(body, status_code=401)(scope, receive, send)
                 return
             scope[SCOPE_KEY] = caller or Caller(admin=False)
         await self._app(scope, receive, send)
@@ -103,25 +99,30 @@ class Access:
         return origin.partition(b"://")[2] == headers.get(b"host")
 
     def _caller(self, scope: Scope) -> Caller | None:
-        given = _key_of(scope)
+        given = _keys_of(scope)
         salted = len(self._keys) > 1
-        if self._admin_key is not None and hmac.compare_digest(given, self._admin_key):
+        if self._admin_key is not None and _is_among(self._admin_key, given):
             return Caller(tenant="admin", salted=salted, admin=True)
         near = self._admin_key is None and _is_near(scope)
         if not self._keys:
             return Caller(admin=near)
         # Every key is compared, so that the time says nothing about which was nearly right.
-        matches = [hmac.compare_digest(given, key) for key in self._keys]
-        if not any(matches):
+        borne = [key for key in self._keys if _is_among(key, given)]
+        if not borne:
             return None
         alone = self._admin_key is None and len(self._keys) == 1
-        return Caller(tenant=sha256(given).hexdigest()[:16], salted=salted, admin=near or alone)
+        return Caller(tenant=sha256(borne[0]).hexdigest()[:16], salted=salted, admin=near or alone)
 
 
-def _key_of(scope: Scope) -> bytes:
+def _keys_of(scope: Scope) -> list[bytes]:
     headers: dict[bytes, bytes] = dict(scope["headers"])
     kind, _, key = headers.get(b"authorization", b"").partition(b" ")
-    return key.strip() if kind.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+    return [key.strip() if kind.lower() == b"bearer" else b"", headers.get(b"x-api-key", b"")]
+
+
+def _is_among(key: bytes, given: list[bytes]) -> bool:
+    matches = [hmac.compare_digest(each, key) for each in given]
+    return any(matches)
 
 
 def _is_near(scope: Scope) -> bool:

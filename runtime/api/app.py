@@ -13,6 +13,7 @@ from palmette.runtime.api import (
     document,
     embeddings,
     errors,
+    messages,
     native,
     openai_chat,
     openai_completions,
@@ -74,6 +75,7 @@ def create_app(
     app.include_router(operations.router(surface))
     app.include_router(openai_completions.router(surface))
     app.include_router(openai_chat.router(surface))
+    app.include_router(messages.router(surface))
     for room in (embeddings, score, rerank):
         app.include_router(room.router(surface))
     app.include_router(native.router(surface))

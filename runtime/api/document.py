@@ -58,16 +58,19 @@ def operation(
     errors: tuple[int, ...] = READING,
     unavailable: Any = None,
     media: str = "application/json",
+    failure: type[pydantic.BaseModel] = ErrorAnswer,
+    last_event: str = "`[DONE]`",
     tag: str,
 ) -> dict[str, Any]:
     """Keyword arguments of a route's decorator.
 
     `takes`: the body; `answer`: the model of a 200 (None: it has no JSON); `streams`: the model of one event's data,
     where the body may ask for a stream; `models`: others that the body names (json_types.listed); `unavailable`: the
-    model of a 503 that is no error.
+    model of a 503 that is no error; `failure`: the model of one; `last_event`: what the last event's data is, where
+    it is no JSON.
     """
     responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorAnswer, "description": ERRORS[status]} for status in errors
+        status: {"model": failure, "description": ERRORS[status]} for status in errors
     }
     if unavailable is not None:
         responses[503] = {"model": unavailable, "description": ERRORS[503]}
@@ -80,7 +83,7 @@ def operation(
         events = _body_schema(streams)
         data = {
             "type": "string",
-            "description": "JSON; of the last event `[DONE]`.",
+            "description": f"JSON; of the last event {last_event}." if last_event else "JSON.",
             "contentMediaType": "application/json",
             "contentSchema": _named(streams, events),
         }
@@ -110,7 +113,7 @@ def _body_schema(kind: type[pydantic.BaseModel] | type[msgspec.Struct]) -> dict[
 
 def event_data(content: dict[str, Any]) -> dict[str, Any]:
     """The schema of an event's data, out of the content of an answer that streams."""
-    data: dict[str, Any] = content["text/event-stream"]["schema"]["properties"]["data"]["contentSchema"]
+    data: dict[str, Any] = content["text/event-stream"]["schema"]["properties"]["data"]["anyOf"][0]["contentSchema"]
     return data
 
 

@@ -1,4 +1,5 @@
-"""Errors as HTTP answers: OpenAI's form everywhere, never a traceback. Used by every surface of the api."""
+"""Errors as HTTP answers: OpenAI's form, or Anthropic's where its clients speak; never a traceback. Used by every
+surface of the api."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.messages_errors import is_messages_path, messages_error
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
 LONGEST_TEXT = 1000  # characters of a message; what a client sent is quoted in it, however long that is
@@ -29,16 +31,19 @@ _TYPES = {
 }
 
 
-def error_body(error: PalmetteError) -> dict[str, Any]:
-    """{"error": {message, type, param, code}}, as OpenAI's clients read it."""
-    return {
-        "error": {
-            "message": shortened(str(error)),
-            "type": error_type(error.http_status),
-            "param": shortened(error.param) if error.param is not None else None,
-            "code": type(error).__name__,
-        }
-    }
+def error_body(error: PalmetteError, path: str = "") -> dict[str, Any]:
+    """`error` in the form that clients of `path` read."""
+    return failure(error.http_status, str(error), path, param=error.param, code=type(error).__name__)
+
+
+def failure(
+    status: int, message: str, path: str = "", *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    """{"error": {message, type, param, code}}, as OpenAI's clients read it; Anthropic's form on its paths."""
+    message, param = shortened(message), shortened(param) if param is not None else None
+    if is_messages_path(path):
+        return messages_error(status, message, param)
+    return {"error": {"message": message, "type": error_type(status), "param": param, "code": code}}
 
 
 def shortened(text: str) -> str:
@@ -53,9 +58,9 @@ def error_type(status: int) -> str:
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
 
 
-def error_response(error: PalmetteError) -> JsonResponse:
+def error_response(error: PalmetteError, path: str = "") -> JsonResponse:
     headers = {"retry-after": "1"} if error.retryable and error.http_status in (429, 503) else None
-    return JsonResponse(error_body(error), status_code=error.http_status, headers=headers)
+    return JsonResponse(error_body(error, path), status_code=error.http_status, headers=headers)
 
 
 def as_ours(error: Exception) -> PalmetteError:
@@ -89,21 +94,20 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(PalmetteError)
     async def ours(request: Request, error: PalmetteError) -> JsonResponse:
-        return error_response(error)
+        return error_response(error, request.url.path)
 
     @app.exception_handler(RequestValidationError)
     async def query(request: Request, error: RequestValidationError) -> JsonResponse:
         """A parameter of the path or the query; bodies are read in bodies.py."""
         first = error.errors()[0]
         name = str(first["loc"][-1])
-        return error_response(InvalidRequest(f"{name}: {first['msg']}.", param=name))
+        return error_response(InvalidRequest(f"{name}: {first['msg']}.", param=name), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JsonResponse:
         where = f"{request.method} {request.url.path}"
-        message = shortened(f"{where}: {error.detail}.")
-        body = {"message": message, "type": error_type(error.status_code), "param": None, "code": None}
-        return JsonResponse({"error": body}, status_code=error.status_code, headers=error.headers)
+        body = failure(error.status_code, f"{where}: {error.detail}.", request.url.path)
+        return JsonResponse(body, status_code=error.status_code, headers=error.headers)
 
     app.add_middleware(Faults)
 
@@ -128,11 +132,11 @@ class Faults:
             log.warning("%s was cut off by the end of the server", scope.get("path"))
             if not started:
                 stopped = EngineDied("The server stopped while the request was open.", hint="Send it again later.")
-                await error_response(stopped)(scope, receive, send)
+                await error_response(stopped, scope["path"])(scope, receive, send)
         except Exception as error:  # the boundary of the server
             ours = as_ours(error)
             if not started:
-                await error_response(ours)(scope, receive, send)
+                await error_response(ours, scope["path"])(scope, receive, send)
 
 
 def event_error(info: ErrorInfo) -> dict[str, Any]:

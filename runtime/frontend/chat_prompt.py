@@ -44,6 +44,19 @@ _LITTLE = ("none", "minimal")
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}\Z")
 
 
+class ReasoningControl(msgspec.Struct, frozen=True, kw_only=True):
+    """What a template lets callers say of reasoning. `levels`: it takes a `reasoning_effort`; `switch`: the variable
+    that turns reasoning on and off."""
+
+    levels: bool = False
+    switch: str | None = None
+
+    @classmethod
+    def of(cls, template: ChatTemplate) -> ReasoningControl:
+        known = template.variables
+        return cls(levels=_EFFORT in known, switch=next((name for name in _SWITCHES if name in known), None))
+
+
 class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """`tokens` are packed; `tail` is the end of the prompt as text; `place` is where the output begins, if another
     request can be expected to hold it there."""
@@ -82,6 +95,7 @@ class ChatPrompts:
     ) -> None:
         """`start`: the ids that every prompt begins with; `outputs`: None to encode every message anew."""
         self.knows_tools = knows_tools(template.source)
+        self.reasoning = ReasoningControl.of(template)
         self._template = template
         self._tokenizer = tokenizer
         self._short_ids = formats.tools != NONE and tool_format(formats.tools).new_id is short_call_id
@@ -167,14 +181,13 @@ class ChatPrompts:
                 param=f"chat_template_kwargs.{reserved[0]}",
             )
         variables = dict(turn.variables)
-        effort, source = turn.reasoning_effort, self._template.source
+        effort = turn.reasoning_effort
         if effort is None:
             return variables
-        if _EFFORT in source:
+        if self.reasoning.levels:
             return {_EFFORT: effort, **variables}
-        for switch in _SWITCHES:
-            if re.search(rf"\b{switch}\b", source):
-                return {switch: effort not in _LITTLE, **variables}
+        if self.reasoning.switch is not None:
+            return {self.reasoning.switch: effort not in _LITTLE, **variables}
         if effort != "none":
             raise Unsupported(
                 f"reasoning_effort={effort!r}: the model's template has no levels of reasoning.",

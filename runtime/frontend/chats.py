@@ -18,7 +18,7 @@ import msgspec
 
 from palmette.runtime.errors import InvalidRequest, ModelError, Unsupported
 from palmette.runtime.frontend.chat_generation import ChatGeneration, FinishedTurn
-from palmette.runtime.frontend.chat_prompt import ChatPrompt, ChatPrompts
+from palmette.runtime.frontend.chat_prompt import ChatPrompt, ChatPrompts, ReasoningControl
 from palmette.runtime.frontend.chat_turn import ChatTurn
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.messages.grammar import Constraint, GrammarSource
@@ -89,6 +89,11 @@ class Chats:
     def available(self) -> bool:
         """Whether the model has a chat template."""
         return self._prompts is not None
+
+    @property
+    def reasoning(self) -> ReasoningControl:
+        """What the template lets callers say of reasoning; whether the model reasons at all is in `formats`."""
+        return ReasoningControl() if self._prompts is None else self._prompts.reasoning
 
     async def prepare(self, turn: ChatTurn, params: SamplingParams, *, namespace: str = "") -> PreparedTurn:
         """Render and encode. `params.constraint` is what the answer must match; tools add theirs.

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import jinja2
+import jinja2.meta
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest, ModelError
@@ -74,6 +76,11 @@ class ChatTemplate:
                 f"The chat template is not valid jinja at line {error.lineno}: {error.message}.",
                 hint="Give another with --chat-template.",
             ) from error
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """What it looks up: `messages`, and whatever else a caller may give it."""
+        return frozenset(jinja2.meta.find_undeclared_variables(template_environment().parse(self.source)))
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> ChatTemplate:

@@ -15,7 +15,9 @@ from palmette.runtime.api.access import SCOPE_KEY, Access, Caller, Keys
 KEYS = Keys(("ann's key", "bob's key"), admin="root's key")
 
 
-async def caller(keys: Keys, *, key: str = "", header: str = "authorization", client: Any = ("10.0.0.7", 1)) -> Any:
+async def caller(
+    keys: Keys, *, key: str = "", header: str = "authorization", client: Any = ("10.0.0.7", 1), **more: str
+) -> Any:
     """The Caller that the application sees, or the status that the middleware answers with."""
     seen: list[Caller] = []
     sent: list[Message] = []
@@ -28,6 +30,7 @@ async def caller(keys: Keys, *, key: str = "", header: str = "authorization", cl
 
     value = f"Bearer {key}" if header == "authorization" else key
     headers = [(header.encode(), value.encode())] if key else []
+    headers += [(name.encode(), given.encode()) for name, given in more.items()]
     scope = {"type": "http", "path": "/v1/models", "headers": headers, "client": client}
     await Access(app, KEYS if keys is KEYS else keys)(scope, None, send)  # type: ignore[arg-type]
     return seen[0] if seen else sent[0]["status"]
@@ -39,6 +42,17 @@ async def test_a_wrong_or_missing_key_is_kept_out() -> None:
     assert await caller(KEYS, key="ann's key ") != 401  # surrounding blanks are no part of a key
     assert isinstance(await caller(KEYS, key="bob's key"), Caller)
     assert isinstance(await caller(KEYS, key="bob's key", header="x-api-key"), Caller)
+
+
+async def test_a_client_that_bears_two_keys_needs_one_that_is_right() -> None:
+    bob = await caller(KEYS, key="bob's key")
+    for given in (
+        {"authorization": "Bearer bob's key"},
+        {"authorization": "Bearer stale"},
+        {"authorization": "Basic x"},
+    ):
+        assert await caller(KEYS, key="bob's key", header="x-api-key", **given) == bob
+    assert await caller(KEYS, key="ann's ke", header="x-api-key", authorization="Bearer stale") == 401
 
 
 async def test_each_of_several_keys_has_pages_of_its_own() -> None:
