@@ -20,6 +20,7 @@ from palmette.runtime.api import (
     operations,
     pages,
     rerank,
+    responses,
     score,
 )
 from palmette.runtime.api.access import Access, Keys
@@ -76,6 +77,7 @@ def create_app(
     app.include_router(openai_completions.router(surface))
     app.include_router(openai_chat.router(surface))
     app.include_router(messages.router(surface))
+    app.include_router(responses.router(surface))
     for room in (embeddings, score, rerank):
         app.include_router(room.router(surface))
     app.include_router(native.router(surface))
