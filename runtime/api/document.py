@@ -81,12 +81,10 @@ def operation(
         good["content"] = {media: {"schema": {"type": "string"}}}
     if streams is not None:
         events = _body_schema(streams)
-        data = {
-            "type": "string",
-            "description": f"JSON; of the last event {last_event}." if last_event else "JSON.",
-            "contentMediaType": "application/json",
-            "contentSchema": _named(streams, events),
-        }
+        json = {"type": "string", "contentMediaType": "application/json", "contentSchema": _named(streams, events)}
+        ending = [{"type": "string", "const": last_event.strip("`")}] if last_event else []
+        told = f"JSON; of the last event {last_event}." if last_event else "JSON."
+        data = {"description": told, "anyOf": [json, *ending]}
         shown = {"type": "object", "required": ["data"], "properties": {"data": data}}
         good.setdefault("content", {})["text/event-stream"] = {"schema": {"description": "An event.", **shown}}
     extra: dict[str, Any] = {}
