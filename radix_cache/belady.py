@@ -110,11 +110,16 @@ def _next_uses(trie: _Trie, never: int) -> list[list[int]]:
 
 
 def policy_hits(
-    requests: Requests, capacity: int, policy: EvictionPolicy, arrivals: Sequence[float] | None = None
+    requests: Requests,
+    capacity: int,
+    policy: EvictionPolicy,
+    arrivals: Sequence[float] | None = None,
+    answers: Sequence[int] | None = None,
 ) -> int:
     """Blocks hit by the real cache under `policy`, a block being a page of one token.
 
-    The policy's clock reads `arrivals`, in seconds, else counts requests. Of a request longer than the cache the
+    The policy's clock reads `arrivals`, in seconds, else counts requests; `answers`, where known, tells it how many
+    tokens each request generated. Of a request longer than the cache the
     beginning is kept.
     """
     clock = _Clock()
@@ -127,7 +132,8 @@ def policy_hits(
         hits += lease.length
         kept = request[:capacity]
         own = cache.allocate(len(kept) - lease.length)
-        cache.finish(lease, pack(kept), [*lease.pages, *own])
+        generated = answers[number] if answers is not None else None
+        cache.finish(lease, pack(kept), [*lease.pages, *own], generated=generated)
     return hits
 
 

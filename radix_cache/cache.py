@@ -140,9 +140,9 @@ class RadixCache:
 
     # Pages
 
-    def allocate(self, n: int) -> list[PageId]:
-        """n private pages, evicting as needed. Raises OutOfPages, and evicts nothing, where they can't be
-        had.
+    def allocate(self, n: int) -> Sequence[PageId]:
+        """n private pages (an array of int32), evicting as needed. Raises OutOfPages, and evicts nothing, where they
+        can't be had.
 
         A caller that holds a lease with a tail may give the tail up and try again: it holds one page.
         """
@@ -155,12 +155,13 @@ class RadixCache:
                 total=self.pages - self.quarantined_pages,
             )
         if short <= 0:
-            return self.pool.take(n)
+            return cast("Sequence[PageId]", self.pool.take(n))
         self.evicted_pages += short
         if self.quarantined_pages:  # the pool keeps out what must not come back
             self._give_up(short)
-            return self.pool.take(n)
-        return self.pool.take(n - short) + cast("list[PageId]", self.tree.evict(short).tolist())
+            return cast("Sequence[PageId]", self.pool.take(n))
+        gone = self.tree.evict(short)
+        return cast("Sequence[PageId]", self.pool.take(n - short) + gone if n > short else gone)
 
     def free(self, pages: Iterable[PageId]) -> None:
         """Private pages back to the pool."""
@@ -202,13 +203,14 @@ class RadixCache:
             self._grow(lease, key[at * tree.page_bytes :], pages[at:end])
         return remaps
 
-    def finish(self, lease: Lease, key: bytes, pages: Sequence[PageId]) -> None:
+    def finish(self, lease: Lease, key: bytes, pages: Sequence[PageId], *, generated: int | None = None) -> None:
         """Takes over all that a finished, aborted or retracted request held, and releases its lease.
 
         `key`: its committed tokens (KV written, never rolled back); `pages`: its block table, pages
         reserved beyond `key` too. What is new is kept in the tree, a last page that isn't full as well; the
         other private pages are freed. Pages of earlier Remaps that weren't freed yet are the caller's to
-        free.
+        free. `generated`: how many tokens the request's answer has, in `key` or not; the rest of `key` is prompt.
+        Eviction policies learn from it; None: not known.
         """
         unkept = list(pages[len(lease.pages) :])
         if self.enabled and not lease.lost:
@@ -217,7 +219,7 @@ class RadixCache:
             rest = key[whole * self.tree.page_bytes :]
             kept = whole + (bool(rest) and self._keep_partial(lease, rest, pages[whole]))
             unkept = [*losers, *pages[kept:]]
-        lease.release()
+        self._release(lease, generated)
         self.free(unkept)
 
     def _grow(self, lease: Lease, key: bytes, pages: Sequence[PageId]) -> None:
@@ -384,13 +386,13 @@ class RadixCache:
             if after is not None and after.key.startswith(source.key):
                 self.pool.give_back(tree.prune_prefix(parent, after))
 
-    def _release(self, lease: Lease) -> None:
+    def _release(self, lease: Lease, generated: int | None = None) -> None:
         assert not lease.released, "a lease is released once"
         lease.drop_tail()
         lease.released = True
         self.leases.discard(lease)
         if not lease.lost:
-            self.tree.unlock_path(lease._node)
+            self.tree.unlock_path(lease._node, generated)
 
     def _give_up(self, pages: int) -> int:
         gone = self.tree.evict(pages)

@@ -167,6 +167,10 @@ class Children:
             self._nodes, self._heads = _none, _no_heads
 
     def remove(self, node: Node) -> None:
+        nodes = self._nodes
+        if nodes and (nodes[0] is node or nodes[-1] is node):  # one of few, most often: no search
+            self._delete(0 if nodes[0] is node else len(nodes) - 1)
+            return
         part, i = self._find(node)
         part._delete(i)
         self._forget_empty(part)

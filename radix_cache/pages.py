@@ -57,13 +57,13 @@ class PagePool:
         """The free list, for invariants and tests."""
         return cast("list[PageId]", self._free.tolist())
 
-    def take(self, n: int) -> list[PageId]:
+    def take(self, n: int) -> array[int]:
         """n pages from the free list. Raises OutOfPages where it holds fewer."""
         assert n >= 0, f"{n} pages asked for"
         if n > len(self._free):
             raise OutOfPages(n, free=len(self._free), evictable=0, total=self.pages)
         if n == 0:
-            return []
+            return array("i")
         taken = self._free[-n:]
         del self._free[-n:]
         if n <= FEW:
@@ -72,7 +72,7 @@ class PagePool:
         else:
             self._places[np.frombuffer(taken, np.int32)] = 0
         taken.reverse()
-        return cast("list[PageId]", taken.tolist())
+        return taken
 
     def give_back(self, pages: Iterable[int]) -> None:
         """Back to the free list, but for quarantined pages. A page that is free already is an assertion."""

@@ -201,8 +201,8 @@ class RadixTree:
             self.order.withdraw(node)
         node.leases += 1
 
-    def unlock_path(self, node: Node) -> None:
-        """One lease less on the node and all above it; they count as used now."""
+    def unlock_path(self, node: Node, generated: int | None = None) -> None:
+        """One lease less on the node and all above it; they count as used now. `generated`: see RadixCache.finish."""
         now = self.clock()
         top = node
         step: Node | None = node
@@ -214,7 +214,7 @@ class RadixTree:
                 self.evictable += step.spare
             top, step = step, step.parent
         if self._learner is not None:
-            self._learner.finished(node, now)
+            self._learner.finished(node, now, generated)
         self._offer(node)
         self._forget_empty(top)
 
@@ -266,16 +266,16 @@ class RadixTree:
         assert pages <= self.evictable, f"{pages} pages to evict of {self.evictable} evictable"
         gone = array("i")
         self.expire_pins()
-        while len(gone) < pages:
-            leaf = self.order.first() or self.pins.first()
+        learner, now = self._learner, self.clock()
+        while (short := pages - len(gone)) > 0:
+            leaf = self.order.first(now) or self.pins.first()
             assert leaf is not None, "evictable pages without an evictable leaf"
-            learner = self._learner
-            if learner is None:
-                gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare)))
-            else:
-                gone.extend(self._trim(leaf, min(pages - len(gone), leaf.spare, learner.portion(leaf))))
-                if leaf.ticket is not None:  # what is left of it may be worth something else
-                    self.order.push(leaf)
+            portion = len(leaf.pages) - (leaf.tails > 0)
+            if learner is not None:
+                portion = learner.portion(leaf, portion)
+            gone += self._trim(leaf, min(short, portion), now)
+            if portion <= short and leaf.ticket is not None:  # the rank was that of what is gone
+                self.order.push(leaf)
         return gone
 
     def prune_prefix(self, parent: Node, child: Node) -> array[int]:
@@ -286,7 +286,7 @@ class RadixTree:
         assert self.is_partial(before), "siblings never share a full first page"
         if before.scores is not None:
             scores.keep(child, 0, before.scores)
-        return self._trim(before, len(before.pages))
+        return self._trim(before, len(before.pages), self.clock())
 
     def is_partial(self, node: Node) -> bool:
         return len(node.key) < len(node.pages) * self.page_bytes
@@ -315,11 +315,11 @@ class RadixTree:
         for root in list(self.roots.values()):
             self._forget_empty(root)
 
-    def _trim(self, leaf: Node, pages: int) -> array[int]:
+    def _trim(self, leaf: Node, pages: int, now: float) -> array[int]:
         """Takes `pages` pages off the end of an evictable leaf; the leaf goes with its last page."""
         kept = len(leaf.pages) - pages
         if self._learner is not None:
-            self._learner.trimmed(leaf, kept * self.page_bytes, self.clock())
+            self._learner.trimmed(leaf, kept * self.page_bytes, now)
         self.page_count -= pages
         self.evictable -= pages
         if leaf.pins:
@@ -348,7 +348,7 @@ class RadixTree:
 
     def _offer(self, node: Node) -> None:
         """Enters the node into the eviction order where it is a leaf with pages to give."""
-        if node.children or node.spare <= 0:
+        if node.leases or node.children or len(node.pages) <= (node.tails > 0):
             return
         if node.pins:
             self.pins.offer(node)

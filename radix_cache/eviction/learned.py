@@ -23,9 +23,12 @@ from palmette.runtime.messages.tokens import TOKEN_BYTES
 COUNTS = 12
 OCTAVES = 24
 LENGTHS = 2 * OCTAVES
-TRAITS = (LENGTHS, LENGTHS, LENGTHS, COUNTS * OCTAVES, OCTAVES * OCTAVES, COUNTS * COUNTS, OCTAVES + 1)
-TOTAL, OWN, NEW, TURN_TOTAL, NEW_TOTAL, USES_TURN, GAP, BINS = accumulate(TRAITS, initial=0)  # where their bins begin
+TRAITS = (LENGTHS, LENGTHS, LENGTHS, COUNTS * OCTAVES, OCTAVES * OCTAVES, COUNTS * COUNTS, OCTAVES + 1, LENGTHS + 1)
+TOTAL, OWN, NEW, TURN_TOTAL, NEW_TOTAL, USES_TURN, GAP, ANSWER, BINS = accumulate(
+    TRAITS, initial=0
+)  # where their bins begin
 SIBLINGS = 3  # a parent with more children is shared by strangers and tells nothing about a new child
+BRIEF = 64  # tokens: a shorter answer is a value, a choice, a verdict rather than part of a conversation
 END_RATE = 0.02
 END_PAGES = 64  # in a longer leaf the last page is too small a part to be ranked apart
 TABLE_EVERY = (64, 512)  # requests between two worth tables, at first and at most
@@ -34,14 +37,29 @@ TABLE_EVERY = (64, 512)  # requests between two worth tables, at first and at mo
 class Past:
     """What is remembered of a node while it lives, and of an evicted one for a while."""
 
-    __slots__ = ("below", "class_", "ends", "fresh", "gap", "new", "reach", "start", "turn", "use", "used", "uses")
+    __slots__ = (
+        "answer",
+        "below",
+        "class_",
+        "ends",
+        "fresh",
+        "gap",
+        "new",
+        "reach",
+        "start",
+        "turn",
+        "use",
+        "used",
+        "uses",
+    )
 
     def __init__(self, uses: int = 0, turn: int = 0, gap: float | None = None, new: int = 0) -> None:
         self.uses = uses
         self.turn = turn  # uses of the path, for a node that continues it
         self.gap = gap  # between the last two uses, where there were two
         self.new = new  # tokens that the last request through here added
-        self.reach = 0  # where in the path what was evicted here and below ended, in bytes
+        self.answer: int | None = None  # tokens that it generated, where known
+        self.reach = 0  # where in the path what is or was here and what was evicted below ended, in bytes
         self.start = 0  # where in the path the node's key starts, in bytes
         self.class_: int | None = None  # None: not known since the traits changed
         self.used = 0.0  # evicted ones: when last
@@ -51,7 +69,13 @@ class Past:
         self.ends = False  # a request ended with the node's last page, which nobody has used since
 
     def copy(self) -> Past:
-        return Past(self.uses, self.turn, self.gap, self.new)
+        copy = Past(self.uses, self.turn, self.gap, self.new)
+        copy.answer = self.answer
+        return copy
+
+    @property
+    def brief(self) -> bool:
+        return self.answer is not None and self.answer < BRIEF
 
 
 class HitDensity(EvictionPolicy):
@@ -77,11 +101,13 @@ class HitDensity(EvictionPolicy):
         past = _past(node)
         if past.class_ is None:
             score = self._survival.score(_traits(node, past))
-            past.class_ = self._survival.class_of(score + math.log(self._end_used) if past.ends else score, past.gap)
+            if past.ends:
+                score += math.log(self._end_used)
+            past.class_ = self._survival.class_of(score, self._survival.pace_of(past.gap, past.brief))
         return past.class_
 
-    def portion(self, node: Node) -> int:
-        return 1 if _past(node).ends and self._duel.follows_learned else len(node.pages)
+    def portion(self, node: Node, spare: int) -> int:
+        return 1 if node.past is not None and node.past.ends and self._duel.follows_learned else spare
 
     def used(self, node: Node, now: float) -> None:
         past: Past | None = node.past
@@ -127,14 +153,11 @@ class HitDensity(EvictionPolicy):
         past.new = max(0, past.start + len(node.key) - known) // TOKEN_BYTES
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
-        past = _past(node)
+        past: Past = node.past or _past(node)
         self._full = self._cached
         self._cached -= len(node.key) - at
-        past.ends = False
-        past.class_ = None if at else past.class_
-        reach = past.start + len(node.key)
-        if past.reach < reach:
-            past.reach = reach
+        if past.ends:
+            past.ends, past.class_ = False, None
         if at:
             return
         past.used = node.last_used
@@ -151,7 +174,7 @@ class HitDensity(EvictionPolicy):
         if len(self._evicted) > WINDOW:
             self._evicted.popitem(last=False)
 
-    def finished(self, node: Node, now: float) -> None:
+    def finished(self, node: Node, now: float, generated: int | None) -> None:
         path = [step for step in node.path() if step.parent is not None]
         if not path:
             return
@@ -159,14 +182,17 @@ class HitDensity(EvictionPolicy):
         end.ends, end.fresh = end.fresh and not node.children and len(node.pages) <= END_PAGES, False
         for step in path:
             each = _past(step)
-            each.new, each.class_ = end.new, None
+            each.new, each.answer, each.class_ = end.new, generated, None
+            each.reach = max(each.reach, each.start + len(step.key))
         chosen = self._random.choices(path, [len(step.pages) for step in path])[0]
         past = _past(chosen)
-        traits, tempo = _traits(chosen, past), self._survival.tempos.learn(past.gap)
-        past.use = Use(now, tempo, traits, end.start + len(node.key), self._random.random())
+        traits = _traits(chosen, past)
+        self._survival.tempos.learn(past.gap)
+        pace = self._survival.pace_of(past.gap, past.brief)
+        past.use = Use(now, pace, traits, end.start + len(node.key), self._random.random())
         self._survival.advance(now)
         self._survival.follow(past.use)
-        self._duel.enter(past.use, self._survival.class_of(self._survival.score(traits), past.gap))
+        self._duel.enter(past.use, self._survival.class_of(self._survival.score(traits), pace))
         self._duel.shrink(self._full, now)
         self._requests += 1
         if self._requests >= self._next_table:
@@ -190,16 +216,17 @@ def _past(node: Node) -> Past:
 def _traits(node: Node, past: Past) -> tuple[int, ...]:
     """The bins that describe the node, one a trait."""
     own = len(node.key) // TOKEN_BYTES
-    total, new, turn = own + past.start // TOKEN_BYTES, past.new, _count_bin(past.turn)
-    size = _octave(total)
+    total, new = _length_bin(own + past.start // TOKEN_BYTES), _length_bin(past.new)
+    size, turn = (total + 1) // 2, _count_bin(past.turn)  # an octave is two bins of lengths
     return (
-        TOTAL + _length_bin(total),
+        TOTAL + total,
         OWN + _length_bin(own),
-        NEW + _length_bin(new),
+        NEW + new,
         TURN_TOTAL + turn * OCTAVES + size,
-        NEW_TOTAL + _octave(new) * OCTAVES + size,
+        NEW_TOTAL + (new + 1) // 2 * OCTAVES + size,
         USES_TURN + _count_bin(past.uses) * COUNTS + turn,
-        GAP + (0 if past.gap is None else _octave(int(past.gap)) + 1),
+        GAP + (0 if past.gap is None else (_length_bin(int(past.gap)) + 1) // 2 + 1),
+        ANSWER + (0 if past.answer is None else _length_bin(past.answer) + 1),
     )
 
 
@@ -212,14 +239,12 @@ def _count_bin(uses: int) -> int:
     return uses if uses < 5 else min(uses.bit_length() + 2, COUNTS - 1)
 
 
-def _octave(tokens: int) -> int:
-    bits = tokens.bit_length()
-    return bits if bits < OCTAVES else OCTAVES - 1
-
-
-def _length_bin(tokens: int) -> int:
+def _length_bin(length: int) -> int:
     """Half octaves; 0: nothing."""
-    bits = tokens.bit_length()
-    if bits > OCTAVES - 1:
-        return LENGTHS - 1
-    return 2 * bits - (tokens * tokens < 1 << (2 * bits - 1)) if bits else 0
+    if length < len(SHORT_LENGTHS):
+        return SHORT_LENGTHS[length]
+    bits = length.bit_length()
+    return 2 * bits - (length * length < 1 << (2 * bits - 1)) if bits < OCTAVES else LENGTHS - 2
+
+
+SHORT_LENGTHS = bytes(int(2 * math.log2(length)) + 1 if length else 0 for length in range(1 << 14))

@@ -51,9 +51,9 @@ class EvictionPolicy:
     def chosen(self, rank: Rank) -> None:
         """A leaf of this rank is about to be given up, whole or in part."""
 
-    def portion(self, node: Node) -> int:
-        """How many pages at the end of the leaf its rank is for; asked anew of the rest."""
-        return len(node.pages)
+    def portion(self, node: Node, spare: int) -> int:
+        """How many of the leaf's `spare` last pages its rank is for; asked anew of the rest."""
+        return spare
 
     def used(self, node: Node, now: float) -> None:
         """A match goes through the node; `last_used` and `uses` are still those before it."""
@@ -64,8 +64,9 @@ class EvictionPolicy:
     def split(self, upper: Node, lower: Node) -> None:
         """The beginning of `lower`'s key has become `upper`, a new node above it; `lower` still has all of it."""
 
-    def finished(self, node: Node, now: float) -> None:
-        """A request that ended at the node has let go of it and its path."""
+    def finished(self, node: Node, now: float, generated: int | None) -> None:
+        """A request that ended at the node has let go of it and its path. `generated`: tokens of its answer, where
+        known."""
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
         """The node is about to lose its key from byte `at` on, all of it where that is 0."""
@@ -88,6 +89,7 @@ class EvictionOrder:
         self._ends: list[tuple[float, int, Node]] = []
         self._queues: Queues[Node] | None = Queues(policy.classes) if policy.classes is not None else None
         self._tickets = count(1)
+        self._stale = 0  # entries that have become stale since the last compaction, at least
 
     def __len__(self) -> int:
         """Leaves entered, stale entries too."""
@@ -110,17 +112,19 @@ class EvictionOrder:
             return
         node.ticket = None
         self.live -= 1
-        self._compact()
+        self._became_stale()
 
-    def first(self) -> Node | None:
-        """The leaf to give up next; it stays in the order until it is withdrawn."""
+    def first(self, now: float | None = None) -> Node | None:
+        """The leaf to give up next; it stays in the order until it is withdrawn. `now`: what the clock reads."""
+        if now is None:
+            now = self.clock()
         if self._ends:
-            self._renew()
+            self._renew(now)
         heap = self._heap
         while heap and heap[0][2] != heap[0][3].ticket:
             heappop(heap)
         if self._queues is not None:
-            queued = self._queues.first(self.clock())
+            queued = self._queues.first(now)
             if queued is not None and not (heap and heap[0][0] < self._queues.least):
                 return queued
         if not heap:
@@ -149,22 +153,25 @@ class EvictionOrder:
             assert until > now, f"a rank that ends at {until!r}, asked for at {now!r}"
             heappush(self._ends, (until, ticket, node))
 
-    def _renew(self) -> None:
+    def _renew(self, now: float) -> None:
         """Finds the ranks anew whose time is over."""
-        now, ends = self.clock(), self._ends
+        ends = self._ends
         while ends and ends[0][0] <= now:
             _, ticket, node = heappop(ends)
             if ticket == node.ticket:
                 self._enter(node, now)
-                self._compact()
+                self._became_stale()
+
+    def _became_stale(self) -> None:
+        self._stale += 1
+        if self._stale > self.live + SLACK:
+            self._stale = 0
+            self._compact()
 
     def _compact(self) -> None:
-        limit = 2 * self.live + SLACK
-        if len(self._heap) + (self._queues.entries // 2 if self._queues is not None else 0) > limit:
-            self._heap = [entry for entry in self._heap if entry[2] == entry[3].ticket]
-            heapify(self._heap)
-            if self._queues is not None:
-                self._queues.compact()
-        if len(self._ends) > limit:
-            self._ends[:] = [end for end in self._ends if end[1] == end[2].ticket]
-            heapify(self._ends)
+        self._heap = [entry for entry in self._heap if entry[2] == entry[3].ticket]
+        heapify(self._heap)
+        self._ends[:] = [end for end in self._ends if end[1] == end[2].ticket]
+        heapify(self._ends)
+        if self._queues is not None:
+            self._queues.compact()

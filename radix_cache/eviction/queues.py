@@ -9,7 +9,8 @@ duel.
 from __future__ import annotations
 
 import math
-from heapq import heapify, heappop, heappush
+from collections import deque
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 
@@ -45,13 +46,16 @@ class Classes(Protocol):
 class Queues(Generic[L]):
     """The least worthy leaf, O(log n) a leaf that comes or goes.
 
-    An entry is (last use, ticket, leaf); it is stale once the leaf's ticket is another.
+    An entry is (last use, ticket, leaf); it is stale once the leaf's ticket is another. Most leaves come in the order
+    of their last use, and wait in a run whose two ends are at hand; those that come late, since something hung below
+    them, wait in two heaps.
     """
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
         self._version = classes.version
-        # Two ends a class: at 2 × class the heap of its oldest, behind it that of its newest.
+        self._runs: list[deque[tuple[float, int, L]]] = [deque() for _ in range(classes.count)]
+        # Two ends a class: at 2 × class the heap of its oldest latecomers, behind it that of its newest.
         ends = 2 * classes.count
         self._heaps: list[list[tuple[float, int, L]]] = [[] for _ in range(ends)]
         # Of each end: its leaf when last looked at, the leaf's ticket and worth, and how long that holds.
@@ -63,13 +67,20 @@ class Queues(Generic[L]):
         self._changed: set[int] = set()
         self._order: list[tuple[float, int]] = []  # heap of worth and end; stale where the worth is another
         self.least = math.inf
-        self.entries = 0  # stale ones too; two a leaf
+        self.entries = 0  # stale ones too; two a leaf, one of a run counting twice
 
     def push(self, of: int, leaf: L, ticket: int) -> None:
-        used, oldest, newest = leaf.last_used, self._heaps[2 * of], self._heaps[2 * of + 1]
+        used, run = leaf.last_used, self._runs[of]
+        self.entries += 2
+        if not run or used >= run[-1][0]:
+            run.append((used, ticket, leaf))
+            self._changed.add(2 * of + 1)
+            if len(run) == 1:
+                self._changed.add(2 * of)
+            return
+        oldest, newest = self._heaps[2 * of], self._heaps[2 * of + 1]
         heappush(oldest, (used, ticket, leaf))
         heappush(newest, (-used, ticket, leaf))
-        self.entries += 2
         if oldest[0][1] == ticket:
             self._changed.add(2 * of)
         if newest[0][1] == ticket:
@@ -84,54 +95,76 @@ class Queues(Generic[L]):
             self._changed.update([end for end, until in enumerate(self._until) if until <= now])
             self._soonest = min([until for until in self._until if until > now], default=math.inf)
         if self._changed:
-            for end in self._changed:
-                self._look(end, now)
-            self._changed.clear()
-            if len(self._order) > 4 * len(self._heaps):
-                self._order = [(worth, end) for end, worth in enumerate(self._worth) if worth < math.inf]
-                heapify(self._order)
+            self._look_at_changed(now)
         order = self._order
         while order:
             worth, end = order[0]
             leaf = self._leaf[end]
-            if worth == self._worth[end] and leaf is not None:
-                if leaf.ticket == self._ticket[end]:
-                    self.least = worth
-                    return leaf
-                self._look(end, now)  # it is gone: what stands behind it is worth no less
-            if order[0] == (worth, end) and self._worth[end] != worth:
+            if leaf is None or worth != self._worth[end]:
                 heappop(order)
+            elif leaf.ticket == self._ticket[end]:
+                self.least = worth
+                return leaf
+            else:  # it is gone: what stands behind it is worth no less
+                heapreplace(order, (self._look(end, now), end))
         return None
 
     def live(self) -> list[L]:
         """O(n): for invariants."""
-        return [leaf for heap in self._heaps[::2] for _, ticket, leaf in heap if ticket == leaf.ticket]
+        return [
+            leaf for queue in (*self._runs, *self._heaps[::2]) for _, ticket, leaf in queue if ticket == leaf.ticket
+        ]
 
     def compact(self) -> None:
         """Drops the stale entries. O(n)."""
+        self._runs = [deque(entry for entry in run if entry[1] == entry[2].ticket) for run in self._runs]
         for heap in self._heaps:
             heap[:] = [entry for entry in heap if entry[1] == entry[2].ticket]
             heapify(heap)
-        self.entries = sum(map(len, self._heaps))
+        self.entries = 2 * sum(map(len, self._runs)) + sum(map(len, self._heaps))
 
     def clear(self) -> None:
         for leaf in self.live():
             leaf.ticket = None
         self.compact()
 
-    def _look(self, end: int, now: float) -> None:
-        """Finds the leaf at an end, and what it is worth."""
-        heap = self._heaps[end]
-        while heap:
-            _, ticket, leaf = heap[0]
-            if ticket == leaf.ticket:
-                worth, until = self._classes.worth(end >> 1, leaf.last_used, now)
-                if worth != self._worth[end]:
-                    heappush(self._order, (worth, end))
-                self._leaf[end], self._ticket[end], self._worth[end], self._until[end] = leaf, ticket, worth, until
-                if until < self._soonest:
-                    self._soonest = until
-                return
+    def _look_at_changed(self, now: float) -> None:
+        order = self._order
+        for end in self._changed:
+            known = self._worth[end]
+            if self._look(end, now) != known:
+                heappush(order, (self._worth[end], end))
+        self._changed.clear()
+        if len(order) > 4 * len(self._heaps):
+            order[:] = [(worth, end) for end, worth in enumerate(self._worth) if self._leaf[end] is not None]
+            heapify(order)
+
+    def _look(self, end: int, now: float) -> float:
+        """Finds the leaf at an end, and what it is worth; returns that."""
+        found = self._at(end)
+        if found is None:
+            self._leaf[end], self._worth[end], self._until[end] = None, math.inf, math.inf
+            return math.inf
+        _, ticket, leaf = found
+        worth, until = self._classes.worth(end >> 1, leaf.last_used, now)
+        self._leaf[end], self._ticket[end], self._worth[end], self._until[end] = leaf, ticket, worth, until
+        if until < self._soonest:
+            self._soonest = until
+        return worth
+
+    def _at(self, end: int) -> tuple[float, int, L] | None:
+        """The live entry at an end; stale ones before it go."""
+        run, heap, newest = self._runs[end >> 1], self._heaps[end], end & 1
+        while run and run[-newest][1] != run[-newest][2].ticket:
+            if newest:
+                run.pop()
+            else:
+                run.popleft()
+            self.entries -= 2
+        while heap and heap[0][1] != heap[0][2].ticket:
             heappop(heap)
             self.entries -= 1
-        self._leaf[end], self._worth[end], self._until[end] = None, math.inf, math.inf
+        if run and heap:
+            late = heap[0][2].last_used < run[-newest][0]
+            return heap[0] if late != newest else run[-newest]
+        return run[-newest] if run else heap[0] if heap else None

@@ -19,10 +19,13 @@ from palmette.radix_cache.eviction.queues import Worth
 AGES = 44  # 0–1, 1–1.4, 1.4–2, … 2^21, in the unit of the clock
 EDGES = [0.0, *(2 ** (half / 2) for half in range(AGES))]
 TEMPOS = 4  # no gap known, or the last gap among the shorter, middle, longer third of gaps
+BREVITIES = 2  # whether the last answer was short
+PACES = TEMPOS * BREVITIES
+SPAN = 4  # ages that a pace has one weight for
 ROWS = 16  # scores: sums of the traits' weights, in steps
 ROW_STEP = 0.4
 RATE = 0.1
-CAUTION = 5.0  # how much has to be seen of a trait before its weight moves freely
+CAUTION = 2.0  # how much has to be seen of a trait before its weight moves freely
 RARELY = -3.5  # log-odds before anything is known: the same for each half octave, which orders as LRU does
 WINDOW = 16384  # uses that are followed
 
@@ -32,16 +35,16 @@ def age_bin(age: float) -> int:
 
 
 class Use:
-    """One use that is followed until the next: when it was, the traits of what was used as numbers of bins, the tempo.
+    """One use that is followed until the next: when it was, the traits of what was used as numbers of bins, the pace.
 
     `size` and what follows are duel.py's.
     """
 
-    __slots__ = ("last_used", "lot", "over", "recent", "size", "tempo", "ticket", "traits")
+    __slots__ = ("last_used", "lot", "over", "pace", "recent", "size", "ticket", "traits")
 
-    def __init__(self, time: float, tempo: int, traits: Sequence[int], size: int, lot: float) -> None:
+    def __init__(self, time: float, pace: int, traits: Sequence[int], size: int, lot: float) -> None:
         self.last_used = time
-        self.tempo = tempo
+        self.pace = pace
         self.traits = traits
         self.over = False  # used again
         self.size = size  # of the whole path
@@ -90,14 +93,14 @@ class Tempos:
 
 
 class Survival:
-    """`bins`: how many the traits have together. A class is a row of scores and a tempo; see `Classes` in queues.py."""
+    """`bins`: how many the traits have together. A class is a row of scores and a pace; see `Classes` in queues.py."""
 
-    count = ROWS * TEMPOS
+    count = ROWS * PACES
 
     def __init__(self, bins: int) -> None:
         self.version = 0
         self._ages = Weights(AGES, RARELY, caution=1.0)
-        self._paces = [Weights(AGES) for _ in range(TEMPOS)]
+        self._paces = [Weights(AGES // SPAN) for _ in range(PACES)]
         self.tempos = Tempos()
         self._traits = Weights(bins)
         self._followed: deque[Use] = deque()
@@ -108,8 +111,11 @@ class Survival:
     def score(self, traits: Sequence[int]) -> float:
         return sum(map(self._traits.values.__getitem__, traits))
 
-    def class_of(self, score: float, gap: float | None) -> int:
-        return max(0, min(int(score / ROW_STEP + ROWS / 2), ROWS - 1)) * TEMPOS + self.tempos.of(gap)
+    def pace_of(self, gap: float | None, brief: bool) -> int:
+        return self.tempos.of(gap) + TEMPOS * brief
+
+    def class_of(self, score: float, pace: int) -> int:
+        return max(0, min(int(score / ROW_STEP + ROWS / 2), ROWS - 1)) * PACES + pace
 
     def follow(self, use: Use) -> None:
         """From now on; uses come in order of time."""
@@ -140,11 +146,11 @@ class Survival:
             self._passed[age] = at
 
     def _learn(self, use: Use, age: int, used: float) -> None:
-        pace = self._paces[use.tempo]
-        odds = self._ages.values[age] + pace.values[age] + self.score(use.traits)
+        pace = self._paces[use.pace]
+        odds = self._ages.values[age] + pace.values[age // SPAN] + self.score(use.traits)
         gradient = used - 1 / (1 + math.exp(-odds))
         self._ages.move(age, gradient)
-        pace.move(age, gradient)
+        pace.move(age // SPAN, gradient)
         for at in use.traits:
             self._traits.move(at, gradient)
 
@@ -157,7 +163,8 @@ class Survival:
         """Finds the worth of all classes anew from what has been learned."""
         self.version += 1
         scores = (np.arange(ROWS) - ROWS / 2 + 0.5) * ROW_STEP
-        ages = np.array(self._ages.values) + np.array([weights.values for weights in self._paces])
+        paces = np.array([weights.values for weights in self._paces]).repeat(SPAN, axis=1)
+        ages = np.array(self._ages.values) + paces
         chance = (1 / (1 + np.exp(-(scores[:, None, None] + ages)))).reshape(self.count, AGES)
         self._worth: list[list[float]] = _best_rates(chance).tolist()
 

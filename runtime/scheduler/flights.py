@@ -18,11 +18,15 @@ from palmette.runtime.scheduler.sequence import Scoring
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Committed tokens that go to the tree when their pages are given back, and the scores of some of them."""
+    """Committed tokens that go to the tree when their pages are given back, and the scores of some of them.
+
+    `generated`: tokens of the answer, the last of which may not be committed.
+    """
 
     key: bytes
     namespace: str
     scoring: Scoring | None
+    generated: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,8 @@ class RunningSet:
         assert sequence.lease is not None
         kept = None
         if keep_committed and not sequence.arriving:
-            kept = Kept(sequence.key(sequence.computed), sequence.namespace, sequence.scoring)
+            generated = sequence.length - sequence.prompt_length
+            kept = Kept(sequence.key(sequence.computed), sequence.namespace, sequence.scoring, generated)
         if self._flights:
             if kept is not None:
                 self.insert(sequence)
@@ -195,7 +196,7 @@ class RunningSet:
             self._give_back(lease, pages)
             return
         known = lease.length
-        self._cache.finish(lease, kept.key, pages)
+        self._cache.finish(lease, kept.key, pages, generated=kept.generated)
         self._oracle.observe(kept.key, kept.namespace)
         if self._cache.enabled:
             self._grown(kept.namespace, kept.key, known)

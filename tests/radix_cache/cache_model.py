@@ -91,7 +91,7 @@ class CacheModel:
     def allocate(self, n: int) -> list[PageId]:
         pinned = self.pinned()
         spare = self.cache.available() - sum(len(pages) for pages in pinned.values())
-        pages = self.cache.allocate(n)
+        pages = list(self.cache.allocate(n))
         if n <= spare:
             assert self.pinned() == pinned, "pinned pages go last"
         self.store.update((page, [None] * self.page_size) for page in pages)

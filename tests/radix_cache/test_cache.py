@@ -116,7 +116,7 @@ def test_finish_frees_losers_and_reserved_pages() -> None:
     first, first_table = admit(cache, list(range(10)))
     second, second_table = admit(cache, list(range(10)))
     for lease, table in ((first, first_table), (second, second_table)):
-        cache.finish(lease, pack(range(10)), table + cache.allocate(3))
+        cache.finish(lease, pack(range(10)), [*table, *cache.allocate(3)])
     assert cache.cached_pages == 3
     assert cache.free_count == 29
     assert check_invariants(cache, []) == []

@@ -49,7 +49,7 @@ class Searched(EvictionOrder):
         node.ticket = None
         self.ranks.pop(node, None)
 
-    def first(self) -> Node | None:
+    def first(self, now: float | None = None) -> Node | None:
         now = self.clock()
         over = [(rank.until, number, node) for node, (rank, number) in self.ranks.items() if rank.until <= now]
         for _, _, node in sorted(over, key=lambda each: each[:2]):
@@ -72,8 +72,8 @@ class Checked(EvictionOrder):
             policy.base._duel.follows_learned = True
             policy.base._next_table = -math.inf  # after each request
 
-    def first(self) -> Node | None:
-        node = super().first()
+    def first(self, now: float | None = None) -> Node | None:
+        node = super().first(now)
         if node is not None:
             now = self.clock()
             lowest = min(self.policy.rank(leaf, now)[:2] for leaf in self.live_nodes())
@@ -236,7 +236,7 @@ def test_worth_follows_what_happened() -> None:
     survival.renew()
 
     def worth(trait: int, age: float) -> float:
-        return survival.worth(survival.class_of(survival.score([trait]), None), 0.0, age).value
+        return survival.worth(survival.class_of(survival.score([trait]), survival.pace_of(None, False)), 0.0, age).value
 
     assert worth(0, 50.0) > 3 * worth(1, 50.0)
     assert worth(0, 90.0) > 2 * worth(0, 200.0)
