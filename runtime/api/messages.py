@@ -20,7 +20,7 @@ from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.messages_answers import MessageAnswer, MessageError, MessageEvent, TokenCount
 from palmette.runtime.api.messages_blocks import Blocks, Stop, whole
 from palmette.runtime.api.messages_errors import PATH
-from palmette.runtime.api.messages_schemas import CountTokensBody, MessagesBody, TurnFields
+from palmette.runtime.api.messages_schemas import PARTS, CountTokensBody, MessagesBody, TurnFields
 from palmette.runtime.api.messages_turn import ModelReasoning, turn_of
 from palmette.runtime.api.streams import EventStream, unless_gone
 from palmette.runtime.api.surface import Surface
@@ -38,8 +38,8 @@ def router(surface: Surface) -> APIRouter:
     @routes.post(
         PATH,
         **operation(
-            MessageAnswer, takes=MessagesBody, streams=MessageEvent, errors=GENERATING, failure=MessageError,
-            last_event="", tag="Anthropic",
+            MessageAnswer, takes=MessagesBody, streams=MessageEvent, models=PARTS, errors=GENERATING,
+            failure=MessageError, last_event="", tag="Anthropic",
         ),
     )  # fmt: skip
     async def messages(request: Request) -> Response:
@@ -60,7 +60,9 @@ def router(surface: Surface) -> APIRouter:
 
     @routes.post(
         f"{PATH}/count_tokens",
-        **operation(TokenCount, takes=CountTokensBody, errors=GENERATING, failure=MessageError, tag="Anthropic"),
+        **operation(
+            TokenCount, takes=CountTokensBody, models=PARTS, errors=GENERATING, failure=MessageError, tag="Anthropic"
+        ),
     )
     async def count_tokens(request: Request) -> Response:
         """How many tokens the prompt of a message has: messages, system and tools, as the model's template has them."""

@@ -37,7 +37,7 @@ class ToolUseContent(Answer):
 Content = Annotated[TextContent | ThinkingContent | ToolUseContent, Field(discriminator="type")]
 
 
-class OutputTokensDetails(Answer):
+class MessageTokensDetails(Answer):
     thinking_tokens: int
     """Tokens of the output that were spent on thinking."""
 
@@ -50,7 +50,7 @@ class MessageUsage(Answer):
     cache_read_input_tokens: int
     """Prompt tokens whose keys and values were in the tree."""
     output_tokens: int
-    output_tokens_details: OutputTokensDetails
+    output_tokens_details: MessageTokensDetails
 
 
 class MessageAnswer(Answer):

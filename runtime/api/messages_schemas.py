@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from palmette.runtime.api.access import Caller
 from palmette.runtime.api.bodies import Body
-from palmette.runtime.api.json_types import like, list_of, schema
+from palmette.runtime.api.json_types import NAMED, listed, schema
 from palmette.runtime.api.sampling_fields import SamplingFields
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.messages.grammar import Constraint, GrammarSource, as_json
 from palmette.runtime.messages.requests import Scheduling
+
+
+def _one_of(*models: type[Body]) -> dict[str, Any]:
+    """Their schema, by name: the routes give them to the document (PARTS)."""
+    named = [{NAMED: model.__name__} for model in models]
+    return named[0] if len(named) == 1 else {"anyOf": named}
+
+
+def _content(*blocks: type[Body]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _one_of(*blocks)}]})
+
 
 # --- content ---
 
@@ -65,7 +76,7 @@ class ToolResultBlock(Block):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | Annotated[list[Any], list_of(TextBlock)] = ""
+    content: Annotated[str | list[Any], _content(TextBlock)] = ""
     is_error: bool = False
     """The tool failed: the model reads `Error: ` before the content."""
 
@@ -77,13 +88,10 @@ class MessageParam(Body):
     anywhere that the model's template takes one."""
 
     role: Literal["user", "assistant", "system"]
-    content: (
-        str
-        | Annotated[
-            list[Any],
-            list_of(TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ToolResultBlock),
-        ]
-    )
+    content: Annotated[
+        str | list[Any],
+        _content(TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, ToolResultBlock),
+    ]
 
 
 # --- tools ---
@@ -168,21 +176,22 @@ class Metadata(Body):
 class TurnFields(Body):
     model: str = ""
     """One of the served names; the served model where it is left out."""
-    messages: Annotated[list[dict[str, Any]], list_of(MessageParam)]
+    messages: Annotated[list[dict[str, Any]], listed("MessageParam")]
     """The conversation so far. Where the last message is the assistant's, the output goes on with it. What spells a
     special token is text."""
-    system: str | Annotated[list[Any], list_of(TextBlock)] = ""
+    system: Annotated[str | list[Any], _content(TextBlock)] = ""
     """Instructions, as a text or text blocks."""
-    tools: Annotated[list[dict[str, Any]], list_of(ToolParam)] = Field(default_factory=list)
+    tools: Annotated[list[dict[str, Any]], listed("ToolParam")] = Field(default_factory=list)
     """Functions that the model may call."""
-    tool_choice: Annotated[dict[str, Any] | None, like(AutoToolChoice, AnyToolChoice, NamedToolUse, NoToolChoice)] = (
-        None
-    )
+    tool_choice: Annotated[
+        dict[str, Any] | None, WithJsonSchema(_one_of(AutoToolChoice, AnyToolChoice, NamedToolUse, NoToolChoice))
+    ] = None
     """Whether it may, must or must not call, and which. Where it must, the output is calls alone, and their `input`
     meets the schemas."""
-    thinking: Annotated[dict[str, Any] | None, like(ThinkingConfig)] = None
+    thinking: Annotated[dict[str, Any] | None, WithJsonSchema(_one_of(ThinkingConfig))] = None
     """Whether the model thinks before it answers; as its template has it where this is left out."""
     output_config: OutputConfig | None = None
+    """How much the model thinks, and the form of its answer."""
     output_format: OutputFormat | None = None
     """Older name of `output_config.format`."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -263,3 +272,19 @@ class MessagesBody(TurnFields, SamplingFields, SchedulingFields):
             )
         text = as_json(wanted.schema_, "output_config.format.schema")
         return Constraint(grammar=GrammarSource(kind="json_schema", text=text), jump=self.jump, complete=self.complete)
+
+
+PARTS: tuple[type[Body], ...] = (
+    MessageParam,
+    TextBlock,
+    ThinkingBlock,
+    RedactedThinkingBlock,
+    ToolUseBlock,
+    ToolResultBlock,
+    ToolParam,
+    AutoToolChoice,
+    AnyToolChoice,
+    NamedToolUse,
+    NoToolChoice,
+    ThinkingConfig,
+)  # of bodies, that the schemas name
