@@ -28,6 +28,9 @@ from palmette.runtime.errors import InvalidRequest, Unsupported
 IN_FLIGHT = 256
 """States of one batch that are open at once; threads run program code only, so there are fewer of them."""
 
+COROUTINES = 1024
+"""Coroutine programs of one batch that run at once, where nothing says otherwise: they need no threads."""
+
 _RUN_OPTIONS = frozenset(
     {"backend", "stream", "num_threads", "progress_bar", "generator_style", "namespace", "deadline"}
 )
@@ -165,10 +168,11 @@ class Program:
         """Run the program once for each item (its arguments, as a mapping or a sequence); states in order.
 
         An item that fails fails alone: reading its state raises, `state.error()` says why. `num_threads` bounds the
-        threads that run program code. With `generator_style`, an iterator that gives each state when it is done.
+        threads that run program code, or the coroutines that run at once. With `generator_style`, an iterator that
+        gives each state when it is done.
         """
         calls = self._calls(batch, kwargs, backend, namespace, deadline)
-        threads = _thread_count(num_threads, len(calls))
+        threads = _thread_count(num_threads, len(calls), COROUTINES if self.is_async else PROGRAM_THREADS)
         states = [call.state() for call in calls]
         results = self._batch(states, calls, threads, progress_bar)
         return results if generator_style else list(results)
@@ -376,9 +380,10 @@ def function(func: Callable[..., Any] | None = None, *, num_api_spec_tokens: int
     return Program(func) if func is not None else Program
 
 
-def _thread_count(num_threads: int | str, items: int) -> int:
+def _thread_count(num_threads: int | str, items: int, auto: int) -> int:
+    """How many program bodies of a batch run at once."""
     if num_threads == "auto":
-        num_threads = max(PROGRAM_THREADS, 8 * (os.cpu_count() or 1))
+        num_threads = max(auto, 8 * (os.cpu_count() or 1))
     if not isinstance(num_threads, int) or isinstance(num_threads, bool) or num_threads < 1:
         raise InvalidRequest(
             f"num_threads={num_threads!r} is not a whole number of 1 or more, or 'auto'.", param="num_threads"
