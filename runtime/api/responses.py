@@ -193,8 +193,15 @@ async def _read(
         )
         return given, turn
 
-    own = len(body.input) if isinstance(body.input, list) else 1
-    return await surface.beside(READING * (own + len(body.tools)) + _weight([*before, *referred]), work)
+    size = READING * (_pieces(body) + len(body.tools)) + _weight([*before, *referred])
+    return await surface.beside(size, work)
+
+
+def _pieces(body: InputFields) -> int:
+    """Items of the input, and their parts."""
+    given = body.input if isinstance(body.input, list) else []
+    lists = [value for item in given if isinstance(item, dict) for value in item.values() if isinstance(value, list)]
+    return len(given) + sum(map(len, lists))
 
 
 def _weight(turns: Sequence[Turn]) -> int:

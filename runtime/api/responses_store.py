@@ -163,7 +163,7 @@ class ResponseStore(Generic[R]):
         kept = self.get(response_id, tenant, param)
         if kept.running:
             raise InvalidRequest(
-                f"Response {response_id!r} is {kept.status}: nothing can follow it yet.",
+                f"Response {response_id!r} is still being made: nothing can follow it yet.",
                 hint="Wait for its end, or cancel it.",
                 param=param,
             )
