@@ -121,7 +121,6 @@ def _messages(body: TurnFields) -> tuple[tuple[ChatMessage, ...], bool]:
     last = turns[-1]
     continued = last.role == "assistant" and bool(last.parts)
     messages: list[ChatMessage] = []
-    used: set[str] = set()
     calls: dict[str, str] = {}  # of the turn before: id → path
     for turn in turns:
         if turn.role == "user":
@@ -134,7 +133,7 @@ def _messages(body: TurnFields) -> tuple[tuple[ChatMessage, ...], bool]:
             messages.append(ChatMessage(role="system", content=BETWEEN.join(turn.texts)))
         else:
             messages.append(_assistant(turn))
-            calls = _new_calls(turn, used)
+            calls = _new_calls(turn)
     _check_answered(calls, last.path)
     if last.role == "assistant" and not continued:
         messages.pop()  # nothing to go on with
@@ -201,8 +200,8 @@ def _block(body: TurnFields, given: Any, path: str, kinds: Mapping[str, type[Bod
 def _assistant(turn: _Turn) -> ChatMessage:
     """The blocks of an answer are pieces of one output: joined they are what the model wrote."""
     calls = tuple(
-        ToolCall(id=block.id, name=block.name, arguments=json.dumps(block.input, ensure_ascii=False))
-        for block, _ in turn.of(ToolUseBlock)
+        ToolCall(id=block.id, name=block.name, arguments=_json(block.input, f"{path}.input"))
+        for block, path in turn.of(ToolUseBlock)
     )
     thoughts = "".join(block.thinking for block, _ in turn.of(ThinkingBlock))
     return ChatMessage(
@@ -213,17 +212,24 @@ def _assistant(turn: _Turn) -> ChatMessage:
     )
 
 
-def _new_calls(turn: _Turn, used: set[str]) -> dict[str, str]:
-    """The calls of an assistant's turn that the next turn answers. Raises InvalidRequest for an id used before."""
+def _json(value: dict[str, Any], path: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise InvalidRequest(f"{path} is nested too deeply.", hint="Shorten it.", param=path) from None
+
+
+def _new_calls(turn: _Turn) -> dict[str, str]:
+    """The calls of an assistant's turn that the next turn answers. Raises InvalidRequest for an id given twice; turns
+    may use one again, since some models number their calls anew in each."""
     calls: dict[str, str] = {}
     for block, path in turn.of(ToolUseBlock):
-        if block.id in used:
+        if block.id in calls:
             raise InvalidRequest(
                 f"{path}.id: {reprlib.repr(block.id)} is the id of another call.",
                 hint="Give each call an id of its own.",
                 param=f"{path}.id",
             )
-        used.add(block.id)
         calls[block.id] = path
     return calls
 

@@ -100,6 +100,14 @@ class Chats:
 
         Raises InvalidRequest and Unsupported naming a field as OpenAI's chat completions call it.
         """
+        try:
+            return await self._prepare(turn, params, namespace)
+        except RecursionError:  # of what writes JSON: templates and grammars
+            raise InvalidRequest(
+                "A tool's schema, or the arguments of a call, are nested too deeply.", hint="Make them flatter."
+            ) from None
+
+    async def _prepare(self, turn: ChatTurn, params: SamplingParams, namespace: str) -> PreparedTurn:
         prompts = self._need_prompts()
         self._check(turn)
         grammar = self._calls_grammar(turn, params)  # refuses tools before any work on them

@@ -15,7 +15,9 @@ from live_server import LiveServer
 
 from palmette.runtime.api.access import Keys
 from palmette.runtime.api.app import ApiOptions
-from palmette.runtime.api.messages_answers import MessageAnswer, MessageEvent
+from palmette.runtime.api.errors import error_body, error_response
+from palmette.runtime.api.messages_answers import MessageAnswer, MessageError, MessageEvent
+from palmette.runtime.errors import EngineDied, Forbidden, InvalidRequest, Overloaded, PalmetteError, TimedOut
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "unit": "c"}}\n</tool_call>'
 SECOND = '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -403,7 +405,7 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"messages": CALLED}, "has no tool_result"),
         ({"messages": [*CALLED, *HI, user(RESULT)]}, "messages.3.content.0: a tool_result comes behind text"),
         ({"messages": [*CALLED, user({**RESULT, "content": [{"type": "image"}]})]}, "messages.2.content.0.content.0"),
-        ({"messages": [*CALLED, user(RESULT), *CALLED[1:], user(RESULT)]}, "the id of another call"),
+        ({"messages": [*HI, {"role": "assistant", "content": [USE, USE]}, user(RESULT)]}, "the id of another call"),
         ({"messages": [*HI, {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm"}]}]},
          "ends with thinking"),
         ({"system": [{"type": "image"}]}, "system.0: "),
@@ -561,9 +563,43 @@ def test_huge_conversations_are_read_beside_the_loop(http: httpx.Client, chat: S
     many = [{"role": "user", "content": [{"type": "text", "text": ""}] * 50 + [{"type": "text", "text": "x"}]}] * 400
     answer = http.post("/v1/messages", json={"max_tokens": 5, "messages": many})
     assert answer.status_code == 200, answer.text
-    nested: Any = {}
-    for _ in range(900):
-        nested = {"a": nested}
-    call = {"role": "assistant", "content": [{**USE, "input": nested}]}
-    answer = http.post("/v1/messages", json={"max_tokens": 5, "messages": [*HI, call, user(RESULT)]})
-    assert answer.status_code in (200, 400), answer.text
+
+
+@pytest.mark.parametrize("depth", [900, 940, 970, 1010, 20_000])
+def test_what_is_nested_deeply_is_refused_at_worst(http: httpx.Client, depth: int) -> None:
+    nested = '{"a":' * depth + "1" + "}" * depth
+    call = json.dumps({"role": "assistant", "content": [{**USE, "input": "INPUT"}]}).replace('"INPUT"', nested)
+    tool = json.dumps({**NOW, "input_schema": {"type": "object", "properties": {"a": {"default": "INPUT"}}}})
+    fields = {
+        "messages": f"[{json.dumps(HI[0])}, {call}, {json.dumps(user(RESULT))}]",
+        "tools": "[" + tool.replace('"INPUT"', nested) + "]",
+        "thinking": nested,
+        "output_config": f'{{"format": {{"type": "json_schema", "schema": {nested}}}}}',
+        "tool_choice": nested,
+        "system": nested,
+    }
+    for name, value in fields.items():
+        given = {"max_tokens": "5", "messages": json.dumps(HI), name: value}
+        body = ", ".join(f'"{name}": {value}' for name, value in given.items())
+        answer = http.post("/v1/messages", content="{" + body + "}")
+        assert answer.status_code in (200, 400), answer.text
+        assert answer.json()["type"] in ("message", "error")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Overloaded("x"), "rate_limit_error"),
+        (EngineDied("x"), "api_error"),
+        (TimedOut("x"), "timeout_error"),
+        (Forbidden("x"), "permission_error"),
+        (InvalidRequest("response_format is x", param="response_format"), "invalid_request_error"),
+    ],
+)
+def test_errors_in_its_form(error: PalmetteError, kind: str) -> None:
+    told = error_body(error, "/v1/messages")
+    MessageError.model_validate(told)
+    assert told["error"]["type"] == kind
+    assert "details" not in told["error"]
+    assert "error" not in error_body(error, "/v1/messagesx")["error"]
+    assert error_response(Overloaded("x"), "/v1/messages").headers["retry-after"] == "1"
