@@ -3,7 +3,8 @@
     python -m benchmarks.hit_rate [--data DIR] [--out DIR] [--policies lru,cost,program]
 
 Cache only: each request is matched and inserted as it arrives. A size is a share of all blocks of the trace. The
-clock reads the real trace's seconds, and counts the requests of the others.
+clock reads the real trace's seconds, and counts the requests of the others; policies are told the lengths of the real
+trace's answers, as an engine tells them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.traces import SYNTHETIC, Trace, mooncake, mooncake_arrivals
+from benchmarks.traces import SYNTHETIC, Trace, mooncake, mooncake_answers, mooncake_arrivals
 from palmette.radix_cache.belady import belady_hits, infinite_hits, policy_hits
 from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.roofline.plot import Chart, Series, svg
@@ -23,15 +24,17 @@ REQUESTS = 6000
 SEED = 1
 
 
-def traces(data: Path) -> dict[str, tuple[Trace, list[float] | None]]:
-    """The real trace where there is one, with its arrivals, and the seeded ones."""
+def traces(data: Path) -> dict[str, tuple[Trace, list[float] | None, list[int] | None]]:
+    """The real trace where there is one, with its arrivals and its answers' lengths, and the seeded ones."""
     found, real = {}, data / REAL
     if real.exists():
-        found["conversation"] = (mooncake(real), mooncake_arrivals(real))
-    return {**found, **{name: (make(REQUESTS, SEED), None) for name, make in SYNTHETIC.items()}}
+        found["conversation"] = (mooncake(real), mooncake_arrivals(real), mooncake_answers(real))
+    return {**found, **{name: (make(REQUESTS, SEED), None, None) for name, make in SYNTHETIC.items()}}
 
 
-def study(name: str, trace: Trace, arrivals: list[float] | None, policies: list[str]) -> Chart:
+def study(
+    name: str, trace: Trace, arrivals: list[float] | None, answers: list[int] | None, policies: list[str]
+) -> Chart:
     """Prints a table in Markdown; returns the curves."""
     blocks = sum(map(len, trace))
     infinite = infinite_hits(trace) / blocks
@@ -44,7 +47,7 @@ def study(name: str, trace: Trace, arrivals: list[float] | None, policies: list[
         rates = []
         for policy in policies:
             start = time.process_time()
-            rates.append(policy_hits(trace, capacity, eviction_policy(policy), arrivals) / blocks)
+            rates.append(policy_hits(trace, capacity, eviction_policy(policy), arrivals, answers) / blocks)
             cost = (time.process_time() - start) / len(trace) * 1e3
             curves[policy].append((share, rates[-1]))
         best = belady_hits(trace, capacity) / blocks

@@ -28,6 +28,12 @@ def mooncake_arrivals(path: Path) -> list[float]:
         return [json.loads(line)["timestamp"] / 1e3 for line in lines]
 
 
+def mooncake_answers(path: Path) -> list[int]:
+    """How many tokens each request of a trace in Mooncake's form generated."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["output_length"] for line in lines]
+
+
 def chats(requests: int, seed: int) -> Trace:
     """Conversations that arrive at random, go on with probability 0.6 and think for a lognormal time between turns."""
     rng, ids = Random(seed), count(1)

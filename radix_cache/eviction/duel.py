@@ -1,8 +1,8 @@
 """Does what has been learned beat recency? Two caches in miniature run beside the real one, and the better is followed.
 
 They hold uses instead of pages: one by recency, one by classes, each as large as the cache. A use that is used again is
-a hit where it is still held. The one that has hit more lately is followed: what has been learned only while it is ahead
-by more than chance explains. Beyond SAMPLE uses, a part stands for all. Called by learned.py only.
+a hit where it is still held. The one that has hit more lately is followed; it changes only when the other is ahead by
+some part of what chance explains, since a cache that turns back and forth has the worse of both. Beyond SAMPLE uses, a part stands for all. Called by learned.py only.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from palmette.radix_cache.eviction.survival import Use
 
 SAMPLE = 4096  # uses that each miniature holds at most
 FADE = 0.999  # of what is known, with each use that the two treat differently
-AHEAD = 1.0  # standard deviations
-STEP_DOWN = 0.0
+AHEAD = 0.5  # standard deviations
+STEP_DOWN = -1.5
 
 
 class Duel:
