@@ -53,6 +53,9 @@ from palmette.runtime.scheduler.tally import Tally
 from palmette.runtime.scheduler.targets import Targets
 from palmette.runtime.vocabulary import Vocabulary
 
+ORACLE_POOLS = 32
+FEWEST_ORACLE_TOKENS, MOST_ORACLE_TOKENS = 1_000_000, 8_000_000
+
 log = logging.getLogger(__name__)
 
 
@@ -90,7 +93,7 @@ class EngineCore:
             targets=Targets(_seconds(config.ttft_target_ms), _seconds(config.tpot_target_ms)),
             clock=clock,
         )
-        self._oracle = oracle = ReuseOracle()
+        self._oracle = oracle = ReuseOracle(oracle_tokens(cache.pages * cache.page_size))
         self._running = RunningSet(cache, oracle, config.max_running, self._grown)
         facts = Facts(self._matched, lambda: cache.evicted_pages, clock, self._prefill_seconds, self._running)
         self._queue = WaitingQueue(
@@ -395,6 +398,12 @@ class EngineCore:
             tree_resets=self._health.emptied,
             grammar_seconds=self._grammars.seconds,
         )
+
+
+def oracle_tokens(pool_tokens: int) -> int:
+    """How many tokens of computed sequences are remembered to say what an infinite pool would have reused: of many
+    pools, but not so many that their 4 bytes each come to matter beside the engine's memory."""
+    return min(max(ORACLE_POOLS * pool_tokens, FEWEST_ORACLE_TOKENS), MOST_ORACLE_TOKENS)
 
 
 def _told(fault: Exception) -> str:
