@@ -159,6 +159,7 @@ class ResponseAnswer(Answer):
     output: list[OutputItem]
     parallel_tool_calls: bool
     previous_response_id: str | None
+    prompt_cache_diagnostics: None
     reasoning: ReasoningEcho
     store: bool
     temperature: float

@@ -295,8 +295,12 @@ def _text_of(part: Item) -> str:
 
 
 def tools_of(body: InputFields) -> tuple[Tool, ...]:
-    """Raises InvalidRequest or Unsupported, naming the path."""
-    return tuple(_tool(body, tool, f"tools.{index}") for index, tool in enumerate(body.tools))
+    """Raises InvalidRequest or Unsupported, naming the path. A lenient server leaves out and names hosted tools."""
+    return tuple(
+        _tool(body, tool, f"tools.{index}")
+        for index, tool in enumerate(body.tools)
+        if not body.left_out(f"tools.{index}", if_lenient=_hosted(tool))
+    )
 
 
 def _tool(body: Body, given: Any, path: str) -> Tool:
@@ -325,10 +329,13 @@ def _named(body: Body, given: Any, path: str) -> str:
 def _check_function(given: Any, path: str) -> None:
     if not isinstance(given, dict):
         raise InvalidRequest(f"{path}: {reprlib.repr(given)} is no object.", param=path)
-    kind = given.get("type")
-    if isinstance(kind, str) and kind != "function":
+    if _hosted(given):
         raise Unsupported(
-            f"{path}: a tool of type {reprlib.repr(kind)} is not supported.",
+            f"{path}: a tool of type {reprlib.repr(given['type'])} is not supported.",
             hint="Tools are functions here, which the client runs.",
             param=f"{path}.type",
         )
+
+
+def _hosted(tool: dict[str, Any]) -> bool:
+    return isinstance(kind := tool.get("type"), str) and kind != "function"

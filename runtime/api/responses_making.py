@@ -40,19 +40,23 @@ _NAMED = re.compile(rf"\b({'|'.join(map(re.escape, list(_NAMES)[:-2]))})\b|'mess
 
 
 @contextmanager
-def named_as_here() -> Iterator[None]:
+def named_as_here(*, formatted: bool = False) -> Iterator[None]:
     """Errors in it call fields by the names that they have here."""
     try:
         yield
     except PalmetteError as error:
-        raise renamed(error) from error
+        raise renamed(error, formatted=formatted) from error
 
 
-def renamed(error: PalmetteError) -> PalmetteError:
+def renamed(error: PalmetteError, *, formatted: bool = False) -> PalmetteError:
+    """`formatted`: the schema that the engine is given is the one of text.format."""
+
     def here(text: str) -> str:
         return _NAMED.sub(lambda match: _NAMES.get(match.group(1) or "", "'input'"), text)
 
     param = error.param
+    if formatted and param == "json_schema":
+        param = "text.format.schema"
     for name, ours in _NAMES.items():
         if param is not None and (param == name or param.startswith(f"{name}.")):
             param = ours + param[len(name) :]
@@ -72,35 +76,37 @@ class Asked:
     prepared: PreparedTurn
 
     def head(self, model: str) -> dict[str, Any]:
-        """What of the response is known before it begins."""
+        """What of the response is known before it begins. It stands in several events: the large is encoded once."""
         body = self.body
+        tools = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description or None,
+                "parameters": tool.parameters,
+                "strict": tool.strict,
+            }
+            for tool in self.prepared.turn.tools
+        ]
         return {
             "id": self.id,
             "object": "response",
             "created_at": now(),
             "background": body.background,
-            "instructions": body.instructions,
+            "instructions": orjson.Fragment(orjson.dumps(body.instructions)),
             "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": body.max_tool_calls,
             "metadata": body.metadata,
             "model": model,
             "parallel_tool_calls": body.parallel_tool_calls,
             "previous_response_id": body.previous_response_id,
+            "prompt_cache_diagnostics": None,  # not here, but there are clients that read it
             "reasoning": {"effort": body.effort(), "summary": None},
             "store": body.store,
             "temperature": body.temperature,
             "text": {"format": (body.text or {}).get("format") or {"type": "text"}, "verbosity": "medium"},
             "tool_choice": body.tool_choice,
-            "tools": [
-                {
-                    "type": "function",
-                    "name": tool.name,
-                    "description": tool.description or None,
-                    "parameters": tool.parameters,
-                    "strict": tool.strict,
-                }
-                for tool in self.prepared.turn.tools
-            ],
+            "tools": orjson.Fragment(orjson.dumps(tools)),
             "top_logprobs": body.top_logprobs or 0,
             "top_p": body.top_p,
             "truncation": "disabled",
@@ -120,6 +126,7 @@ class Making:
         self._store = store
         self._kept: Kept[Background] | None = None
         body, frontend = asked.body, surface.frontend
+        self._formatted = body.text_format().type != "text"
         self.writer = ResponseWriter(asked.head(surface.model), frontend.vocabulary, queued=body.background)
         with named_as_here():
             (self._generation,) = open_chats(
@@ -128,7 +135,7 @@ class Making:
 
     async def begun(self) -> None:
         """Waits a moment for a refusal of what the engine has to compile, and raises it."""
-        with named_as_here():
+        with named_as_here(formatted=self._formatted):
             await self._generation.begun()
 
     async def aclose(self) -> None:
@@ -141,7 +148,7 @@ class Making:
     async def answer(self) -> bytes:
         """The whole response, as JSON. Raises the engine's error."""
         try:
-            with named_as_here():
+            with named_as_here(formatted=self._formatted):
                 async for chunk in self._generation:
                     self.writer.chunk(chunk)
             return self._settled()
@@ -158,7 +165,7 @@ class Making:
                     break
                 yield events
         except Exception as error:  # the boundary of a response: told in its own form
-            events = self.writer.fail(renamed(as_ours(error)))
+            events = self.writer.fail(renamed(as_ours(error), formatted=self._formatted))
         finally:
             self._generation.close()
         events[-1]["response"] = orjson.Fragment(self._settled())

@@ -8,7 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import like, list_of, schema
-from palmette.runtime.api.limits import MOST_METADATA
+from palmette.runtime.api.limits import LONGEST_METADATA_KEY, LONGEST_METADATA_VALUE, MOST_METADATA
 from palmette.runtime.api.openai_fields import JsonSchemaFormat, ResponseFormat
 from palmette.runtime.api.sampling_fields import SamplingFields
 from palmette.runtime.api.scheduling_fields import SchedulingFields
@@ -236,7 +236,7 @@ class InputFields(Body):
 
     def text_options(self) -> TextOptions:
         options = self.nested(self.text or {}, TextOptions, "text")
-        if options.verbosity not in (None, "medium"):
+        if options.verbosity not in (None, "medium") and not self.left_out("text.verbosity"):
             raise Unsupported(
                 f"text.verbosity={options.verbosity!r}: the model has no verbosity levels.",
                 hint="Leave it out.",
@@ -251,15 +251,19 @@ class InputFields(Body):
         return self.nested(self.reasoning or {}, ReasoningOptions, "reasoning").effort
 
     def check_truncation(self) -> None:
-        if self.truncation != "auto":
-            return
-        if not self._lenient:
+        if self.truncation == "auto" and not self.left_out("truncation"):
             raise Unsupported(
                 "truncation='auto': items are not dropped here.",
                 hint="Leave it out, and send what fits the context.",
                 param="truncation",
             )
-        self._ignored.append("truncation")
+
+    def left_out(self, path: str, *, if_lenient: bool = True) -> bool:
+        """Whether what stands there is left out, which a lenient server does with what isn't supported; it is named."""
+        if not (self._lenient and if_lenient):
+            return False
+        self._ignored.append(path)
+        return True
 
 
 class InputTokensBody(InputFields):
@@ -333,12 +337,23 @@ class ResponsesBody(InputFields, SamplingFields, SchedulingFields):
                 hint="Leave out one of them.",
                 param="store",
             )
+        self._check_metadata()
+
+    def _check_metadata(self) -> None:
         if len(self.metadata) > MOST_METADATA:
             raise InvalidRequest(
                 f"metadata has {len(self.metadata)} entries; at most {MOST_METADATA}.",
                 hint="Send fewer.",
                 param="metadata",
             )
+        for key, value in self.metadata.items():
+            if len(key) > LONGEST_METADATA_KEY or len(value) > LONGEST_METADATA_VALUE:
+                raise InvalidRequest(
+                    f"metadata has a key of {len(key)} characters with a value of {len(value)}; at most"
+                    f" {LONGEST_METADATA_KEY} and {LONGEST_METADATA_VALUE}.",
+                    hint="Send less.",
+                    param="metadata",
+                )
 
     def params(self) -> SamplingParams:
         return self.sampling(

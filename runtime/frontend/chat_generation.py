@@ -170,6 +170,8 @@ class ChatGeneration:
 
     def _in_text(self, logprobs: Sequence[TokenLogprob], *, last: bool) -> tuple[TextLogprob, ...]:
         """Those of the tokens so far that begin in text, and were not told yet. `logprobs` are the next tokens'."""
+        if not logprobs and not self._undecided:
+            return ()
         output = self._generation.output
         self._undecided += [(output.begin_of(self._tokens + at), each) for at, each in enumerate(logprobs)]
         spans, decided = self._parser.text, self._parser.decided

@@ -13,6 +13,7 @@ import pytest
 from chat_models import QWEN, ScriptedChat, special_tokenizer
 from live_server import LiveServer
 
+from palmette.runtime.api.app import ApiOptions
 from palmette.runtime.api.bodies import IGNORED_HEADER
 from palmette.runtime.api.responses_answers import InputItems, ResponseAnswer, ResponseEvent
 
@@ -323,6 +324,23 @@ def test_tool_choices(ask: Ask, chat: ScriptedChat, choice: Any, expected: dict[
     assert ("get_weather" in chat.prompt()) == (choice != "none")
 
 
+def test_reasoning_is_turned_off(ask: Ask, chat: ScriptedChat, tiny: LiveServer) -> None:
+    response = ask("Hi.", reasoning={"effort": "none"})
+    assert chat.prompt().endswith("<think>\n\n</think>\n\n")
+    assert (response.reasoning.effort, response.reasoning.summary) == ("none", None)
+    answer = httpx.post(f"{tiny.url}/v1/responses", json={"input": "a", "reasoning": {"effort": "high"}})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "reasoning.effort")
+    assert "reasoning.effort='high'" in answer.json()["error"]["message"]
+
+
+def test_a_schema_that_no_grammar_can_hold(tiny: LiveServer) -> None:
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {"a": {"$ref": "#/no"}}}}
+    for more in ({}, {"stream": True}, {"background": True}):
+        answer = httpx.post(f"{tiny.url}/v1/responses", json={"input": "a", "text": {"format": form}, **more})
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == "text.format.schema"
+
+
 def test_one_call_at_a_time(ask: Ask) -> None:
     response = ask(CALL + SECOND, parallel_tool_calls=False)
     assert [item.name for item in response.output] == ["get_weather"]
@@ -379,6 +397,7 @@ def test_what_has_no_effect_is_named(http: httpx.Client, chat: ScriptedChat) -> 
         ({"input": "a", "background": True, "store": False}, "store", "background"),
         ({"input": "a", "metadata": {"a": 1}}, "metadata.a", "string"),
         ({"input": "a", "metadata": {str(key): "" for key in range(17)}}, "metadata", "17"),
+        ({"input": "a", "metadata": {"a": "b" * 513}}, "metadata", "513"),
         ({"input": "a", "max_output_tokens": -1}, "max_output_tokens", "-1"),
         ({"input": "a", "max_output_tokens": 10**6}, "max_output_tokens", ""),
         ({"input": "a", "temperature": 200}, "temperature", "200"),
@@ -396,6 +415,21 @@ def test_refusals(http: httpx.Client, body: dict[str, Any], param: str, words: s
         error = answer.json()["error"]
         assert error["param"] == param, error
         assert words in error["message"]
+
+
+def test_a_lenient_server_leaves_out_and_names(chat: ScriptedChat) -> None:
+    body = {
+        "input": [{"role": "user", "content": HI, "odd": 1}], "truncation": "auto", "text": {"verbosity": "high"},
+        "tools": [{"type": "web_search", "filters": {}}, NOW], "conversation": "c", "reasoning": {"mode": "pro"},
+    }  # fmt: skip
+    lenient = ScriptedChat(chat.tokenizer, "Hi.")
+    with LiveServer(lenient.frontend, options=ApiOptions(lenient=True)) as server:
+        answer = httpx.post(f"{server.url}/v1/responses", json=body)
+        assert answer.status_code == 200, answer.text
+        assert [tool["name"] for tool in answer.json()["tools"]] == ["now"]
+        assert set(answer.headers[IGNORED_HEADER].split(", ")) == {
+            "input.0.odd", "truncation", "text.verbosity", "tools.0", "conversation", "reasoning.mode",
+        }  # fmt: skip
 
 
 def test_unknown_models_and_responses(http: httpx.Client) -> None:
