@@ -2,7 +2,8 @@
 
 They hold uses instead of pages: one by recency, one by classes, each as large as the cache. A use that is used again is
 a hit where it is still held. The one that has hit more lately is followed; it changes only when the other is ahead by
-some part of what chance explains, since a cache that turns back and forth has the worse of both. Beyond SAMPLE uses, a part stands for all. Called by learned.py only.
+some part of what chance explains, since a cache that turns back and forth has the worse of both. Beyond SAMPLE uses, a
+part stands for all. Called by learned.py only.
 """
 
 from __future__ import annotations
