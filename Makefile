@@ -3,12 +3,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+CLIENTS := .venvs/clients
 READY  := $(VENV)/.ready
 TORCH  := torch==2.13.0
 CASES  ?= ../shared/cases
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page cases \
+.PHONY: help setup clients demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page cases \
 	schemathesis disconnects memory clean
 
 help:  ## the targets
@@ -26,13 +27,24 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
+clients: $(CLIENTS)/.ready  ## the agent frameworks that test-slow runs against a server, in an environment of their own
+
+$(CLIENTS)/.ready: pyproject.toml
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@echo "Installing agent frameworks into $(CLIENTS) (once) …"
+	@$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -U pip
+	@$(CLIENTS)/bin/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*project["optional-dependencies"]["clients"], sep="\n")' > $(CLIENTS)/requirements.txt
+	@$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -r $(CLIENTS)/requirements.txt
+	@touch $@
+
 demo: $(READY)  ## a multi-call agent program on the default model, and what the radix tree saved
 	@$(BIN)/python examples/demo.py
 
 test: $(READY)  ## the tests (at most 10 minutes)
 	$(BIN)/python -m pytest -m "not slow and not gpu and not peers"
 
-test-slow: $(READY)  ## the tests that need the default model or minutes (at most 30 minutes)
+test-slow: $(READY) $(CLIENTS)/.ready  ## the tests that need the default model or minutes (at most 30 minutes)
 	$(BIN)/python -m pytest -m "slow and not gpu and not peers"
 
 check: $(READY)  ## types and style
