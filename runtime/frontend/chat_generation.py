@@ -113,6 +113,7 @@ class ChatGeneration:
         self._told = _Told()
         self._tokens = 0  # handed out
         self._undecided: deque[tuple[int, TokenLogprob]] = deque()  # with the character in which each begins
+        self._markers = frozenset(spelled)
         self._span = 0  # of the text's, where the next token is looked for
         self._cut: int | None = None  # tokens up to the end of the only call
 
@@ -180,7 +181,8 @@ class ChatGeneration:
             begin, logprob = self._undecided.popleft()
             while self._span < len(spans) and spans[self._span].end <= begin:
                 self._span += 1
-            if self._span < len(spans) and spans[self._span].begin <= begin:
+            in_text = self._span < len(spans) and spans[self._span].begin <= begin
+            if in_text and logprob.token not in self._markers:
                 found.append(TextLogprob(spans[self._span].run, logprob))
         return tuple(found)
 
