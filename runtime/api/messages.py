@@ -49,10 +49,10 @@ def router(surface: Surface) -> APIRouter:
         caller = caller_of(request)
         params = params_of(body)
         prepared = await _prepared(surface, body, params, body.cache_namespace(caller))
-        _check_length(surface, prepared, body.max_tokens)
+        prepared = _fitted(surface, prepared, body.max_tokens)
         name = uuid.uuid4().hex
         (generation,) = open_chats(surface, prepared, request_id=f"msg_{name}", caller=caller, fields=body)
-        message = _Message(surface.model, generation, prepared, show_thinking=_shows_thinking(body))
+        message = _Message(surface.model, generation, body, prepared)
         headers = {**body.headers, "request-id": f"req_{name}"}
         if body.stream:
             return EventStream(message.events(), _told, headers=headers, owned=[generation])
@@ -105,21 +105,18 @@ def params_of(body: MessagesBody) -> SamplingParams:
     return msgspec.structs.replace(params, stop=stop)
 
 
-def _check_length(surface: Surface, prepared: PreparedTurn, limit: int) -> None:
-    """Raises ContextLengthExceeded in the words that agents look for: they shorten the conversation at the first, and
-    ask for as many tokens as there is room for at the second."""
+def _fitted(surface: Surface, prepared: PreparedTurn, limit: int) -> PreparedTurn:
+    """With as many of `limit` output tokens as the context has room for: clients must name a number, and most name one
+    that is meant for any prompt. An answer that ends for that says so. Raises ContextLengthExceeded for a prompt that
+    leaves no room, in the words that agents look for before they shorten a conversation."""
     tokens, context = count(prepared.prompt.tokens), surface.frontend.context_length
     most = context - 1 if limit else context
     if tokens > most:
         raise ContextLengthExceeded(
             f"prompt is too long: {tokens} tokens > {most} maximum.", hint="Shorten it.", param="messages"
         )
-    if tokens + limit > context:
-        raise ContextLengthExceeded(
-            f"input length and `max_tokens` exceed context limit: {tokens} + {limit} > {context}.",
-            hint=f"Shorten the messages, or set max_tokens to {context - tokens} or less.",
-            param="max_tokens",
-        )
+    params = msgspec.structs.replace(prepared.params, max_tokens=min(limit, context - tokens))
+    return msgspec.structs.replace(prepared, params=params)
 
 
 def _shows_thinking(body: MessagesBody) -> bool:
@@ -130,11 +127,13 @@ def _shows_thinking(body: MessagesBody) -> bool:
 class _Message:
     """One answer: its generation is open already, so that a bad request is refused before any answer begins."""
 
-    def __init__(self, model: str, generation: ChatGeneration, prepared: PreparedTurn, *, show_thinking: bool) -> None:
+    def __init__(self, model: str, generation: ChatGeneration, body: MessagesBody, prepared: PreparedTurn) -> None:
         self._model = model
         self._generation = generation
         self._prompt_tokens = count(prepared.prompt.tokens)
-        self._blocks = Blocks(show_thinking=show_thinking)
+        room = prepared.params.max_tokens
+        self._room = room if room != body.max_tokens else None  # where the context has less than was asked for
+        self._blocks = Blocks(show_thinking=_shows_thinking(body))
 
     async def answer(self) -> dict[str, Any]:
         """Closes the generation, whatever happens."""
@@ -149,7 +148,7 @@ class _Message:
             self._generation.close()
         assert finish is not None, "a generation ends with a finish, or raises"
         events += self._blocks.last()
-        stop = self._blocks.stop(finish)
+        stop = self._blocks.stop(finish, self._room)
         return self._form(content=whole(events), stop=stop, usage=_usage(finish.usage, finish.reasoning_tokens))
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -162,7 +161,7 @@ class _Message:
             if chunk.finish is not None:
                 for data in self._blocks.last():
                     yield _event(data)
-                stop = self._blocks.stop(chunk.finish)
+                stop = self._blocks.stop(chunk.finish, self._room)
                 usage = _usage(chunk.finish.usage, chunk.finish.reasoning_tokens)
                 delta = {"stop_reason": stop.reason, "stop_sequence": stop.sequence}
                 yield _event({"type": "message_delta", "delta": delta, "usage": usage})

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from palmette.runtime.api.answers_openai import Answer
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 
 
 class TextContent(Answer):
@@ -61,7 +61,8 @@ class MessageAnswer(Answer):
     content: list[Content]
     """Thinking, text and calls, in the order in which the model wrote them."""
     stop_reason: StopReason | None
-    """Null in `message_start` only. `max_tokens` also where a call was cut off or is no JSON: don't run it."""
+    """Null in `message_start` only. `max_tokens` also where a call was cut off or is no JSON: don't run it.
+    `model_context_window_exceeded`: at the end of the context, before `max_tokens`."""
     stop_sequence: str | None
     """The one of `stop_sequences` (or stop, stop_regex) that ended it."""
     usage: MessageUsage

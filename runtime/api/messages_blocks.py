@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from palmette.runtime.api.messages_answers import StopReason
 from palmette.runtime.api.messages_input import ToolInput, closed
 from palmette.runtime.frontend import ChatFinish
 from palmette.runtime.parsers.protocol import (
@@ -26,7 +27,7 @@ _OURS, _THEIRS = "call_", "toolu_"  # how ids of calls begin, where no template 
 
 
 class Stop(NamedTuple):
-    reason: Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+    reason: StopReason
     sequence: str | None = None
 
 
@@ -73,13 +74,15 @@ class Blocks:
         self._open = None
         return ended
 
-    def stop(self, finish: ChatFinish) -> Stop:
-        """How the message ended, its last block ended too. A call that is no JSON object counts as cut off."""
+    def stop(self, finish: ChatFinish, room: int | None = None) -> Stop:
+        """How the message ended, its last block ended too. A call that is no JSON object counts as cut off. `room`: how
+        many tokens the context had room for, where that is less than was asked for."""
         if finish.reason == "stop":
             return Stop("stop_sequence", finish.matched) if isinstance(finish.matched, str) else Stop("end_turn")
         if finish.reason == "tool_calls" and not self._broken:
             return Stop("tool_use")
-        return Stop("max_tokens")
+        full = room is not None and finish.usage.completion_tokens >= room
+        return Stop("model_context_window_exceeded" if full else "max_tokens")
 
     def _in(self, block: dict[str, Any]) -> list[BlockEvent]:
         """Events that leave a block of this kind open."""

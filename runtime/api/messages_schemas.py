@@ -248,7 +248,8 @@ class CountTokensBody(TurnFields):
 
 class MessagesBody(TurnFields, SamplingFields, SchedulingFields):
     max_tokens: Annotated[int, schema(minimum=0)]
-    """Output tokens at most, thinking included. 0 computes the prompt, so that it is cached, and no more."""
+    """Output tokens at most, thinking included; fewer where the context has no room for so many. 0 computes the prompt,
+    so that it is cached, and no more."""
     stop_sequences: list[str] = Field(default_factory=list)
     """The output ends before the first of these texts, which is named in the answer."""
     stream: bool = False

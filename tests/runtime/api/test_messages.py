@@ -184,6 +184,21 @@ def test_arguments_that_are_no_json_are_not_to_be_run(ask: Ask) -> None:
         assert (answer.stop_reason, answer.content[0].input) == ("max_tokens", {})
 
 
+def test_the_context_may_end_before_max_tokens(ask: Ask, chat: ScriptedChat) -> None:
+    says = "word " * 9000
+    for stream in (False, True):
+        answer = ask(says, max_tokens=20_000, stream=stream, sizes=(0,))
+        if stream:
+            delta = next(event for event in answer if event.type == "message_delta")
+            reason, usage = delta.delta.stop_reason, delta.usage
+        else:
+            reason, usage = answer.stop_reason, answer.usage
+        assert reason == "model_context_window_exceeded"
+        assert usage.input_tokens + usage.cache_read_input_tokens + usage.output_tokens == 8192
+    assert ask("Hi.", max_tokens=20_000).stop_reason == "end_turn"
+    assert ask(CALL[:-19], max_tokens=20_000).stop_reason == "max_tokens"
+
+
 def test_no_tokens_at_all_fill_the_cache(ask: Ask) -> None:
     answer = ask("Hello.", max_tokens=0)
     assert (answer.content, answer.stop_reason, answer.usage.output_tokens) == ([], "max_tokens", 0)
@@ -441,7 +456,6 @@ def user(*blocks: Any) -> dict[str, Any]:
         ({"container": "c"}, "container"),
         ({"mcp_servers": [{"type": "url", "name": "x", "url": "http://a"}]}, "mcp_servers"),
         ({"n": 2}, "'n' is not a field"),
-        ({"max_tokens": 10_000}, "exceed context limit: "),
     ],
 )  # fmt: skip
 def test_wrong_requests_name_the_field(http: httpx.Client, fields: dict[str, Any], words: str) -> None:
