@@ -23,7 +23,7 @@ from palmette.runtime.api.responses_output import Event, ResponseWriter
 from palmette.runtime.api.responses_schemas import ResponsesBody
 from palmette.runtime.api.responses_store import Kept, ResponseStore, Turn
 from palmette.runtime.api.surface import Surface
-from palmette.runtime.errors import PalmetteError
+from palmette.runtime.errors import InvalidRequest, PalmetteError
 from palmette.runtime.frontend.chats import PreparedTurn
 
 # What the frontend calls as chat completions do → what it is called here.
@@ -88,12 +88,13 @@ class Asked:
             }
             for tool in self.prepared.turn.tools
         ]
+        form = (body.text or {}).get("format") or {"type": "text"}
         return {
             "id": self.id,
             "object": "response",
             "created_at": now(),
             "background": body.background,
-            "instructions": orjson.Fragment(orjson.dumps(body.instructions)),
+            "instructions": _written(body.instructions, "instructions"),
             "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": body.max_tool_calls,
             "metadata": body.metadata,
@@ -104,14 +105,22 @@ class Asked:
             "reasoning": {"effort": body.effort(), "summary": None},
             "store": body.store,
             "temperature": body.temperature,
-            "text": {"format": (body.text or {}).get("format") or {"type": "text"}, "verbosity": "medium"},
+            "text": {"format": _written(form, "text.format"), "verbosity": "medium"},
             "tool_choice": body.tool_choice,
-            "tools": orjson.Fragment(orjson.dumps(tools)),
+            "tools": _written(tools, "tools"),
             "top_logprobs": body.top_logprobs or 0,
             "top_p": body.top_p,
             "truncation": "disabled",
             "user": body.user,
         }
+
+
+def _written(value: Any, path: str) -> orjson.Fragment:
+    """Raises InvalidRequest for what can be read and not written: deeper than 250 levels, or numbers beyond 64 bits."""
+    try:
+        return orjson.Fragment(orjson.dumps(value))
+    except orjson.JSONEncodeError as error:
+        raise InvalidRequest(f"{path} can't be written as JSON: {error}.", hint="Simplify it.", param=path) from None
 
 
 Store = ResponseStore["Background"]

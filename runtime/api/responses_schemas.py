@@ -279,7 +279,7 @@ class ResponsesBody(InputFields, SamplingFields, SchedulingFields):
     """Log-probabilities, and so many of the likeliest tokens at each place."""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Kept, and returned with the response."""
-    max_tool_calls: int | None = None
+    max_tool_calls: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """Of hosted tools, which are not here: without effect."""
     store: bool = True
     """Keep the response, for retrieval and for previous_response_id."""

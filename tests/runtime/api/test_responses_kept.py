@@ -248,6 +248,27 @@ def test_odd_ids_and_queries(live: LiveServer) -> None:
             assert len(answer.text) < 3000
 
 
+@pytest.mark.parametrize("large", [False, True])  # bodies are read in two ways
+@pytest.mark.parametrize("schema", ['{"not":' * 260 + "{}" + "}" * 260, '{"maximum":' + "9" * 30 + "}"])
+def test_what_can_be_read_and_not_written(live: LiveServer, schema: str, large: bool) -> None:
+    """Whatever the answer is, it is one."""
+    user = "x" * (70_000 if large else 1)
+    tool = '{"type": "function", "name": "f", "parameters": %s}'
+    form = '{"type": "json_schema", "name": "f", "schema": %s}'
+    with httpx.Client(base_url=live.url, timeout=30) as http:
+        for fields in (
+            f'"tools": [{tool % schema}], "tool_choice": "none"',
+            f'"text": {{"format": {form % schema}}}',
+            f'"chat_template_kwargs": {schema}',
+            f'"max_tool_calls": {"9" * 30}',
+        ):
+            for more in ("", ', "stream": true', ', "background": true'):
+                body = f'{{"input": "a", "user": "{user}", {fields}{more}}}'
+                answer = http.post("/v1/responses", content=body, headers={"content-type": "application/json"})
+                assert answer.status_code in (200, 400), answer.text
+                assert "response.failed" not in answer.text
+
+
 def test_many_items_hold_nobody_up(live: LiveServer) -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     bodies: list[Any] = [
