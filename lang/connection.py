@@ -20,6 +20,7 @@ from palmette.runtime.messages.branches import (
     Text,
     Tokens,
 )
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.tokens import TOKEN_BYTES, pack
 
 
@@ -90,6 +91,12 @@ class Connection:
                 await self.close()
         self.history += parts
         return [self._child(fork) for fork in forks]
+
+    async def hint(self, hint: BranchHint) -> None:
+        """Tell the cache; a branch that isn't open, or is lost, has nothing cached to keep."""
+        if self._branch is not None:
+            with contextlib.suppress(BranchLost, EngineDied):
+                await self._branch.hint(hint)
 
     def _child(self, branch: BackendBranch) -> Connection:
         child = Connection(self._backend, self._namespace)

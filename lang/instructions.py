@@ -15,6 +15,7 @@ from palmette.lang.sampling import derive_seed
 from palmette.lang.streams import TextStream
 from palmette.lang.variables import Variable
 from palmette.runtime.messages.branches import GenerateStep, Part
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -109,6 +110,16 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
+class Hinting:
+    """Tell the cache what is known of this state's future."""
+
+    hint: BranchHint
+
+    def __str__(self) -> str:
+        return "hint()"
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeBegin:
     variable: Variable
 
@@ -131,6 +142,17 @@ class End:
 
 
 Node = (
-    TextNode | RoleBegin | RoleEnd | Generation | Selection | Fork | Concatenate | Barrier | ScopeBegin | ScopeEnd | End
+    TextNode
+    | RoleBegin
+    | RoleEnd
+    | Generation
+    | Selection
+    | Fork
+    | Concatenate
+    | Barrier
+    | Hinting
+    | ScopeBegin
+    | ScopeEnd
+    | End
 )
 PASSIVE = (TextNode, RoleBegin, RoleEnd)  # they travel with the next verb

@@ -26,6 +26,7 @@ from palmette.lang.instructions import (
     End,
     Fork,
     Generation,
+    Hinting,
     Node,
     ScopeBegin,
     ScopeEnd,
@@ -193,6 +194,8 @@ class Interpreter:
                 await self._concatenate(children)
             case Barrier(reached, text):
                 await self._reach(reached, text)
+            case Hinting(hint):
+                await self._connection.hint(hint)
             case ScopeBegin(variable):
                 await self._flush()
                 self._scope_starts[variable] = len(self.transcript.pieces)

@@ -24,6 +24,7 @@ from palmette.lang.instructions import (
     End,
     Fork,
     Generation,
+    Hinting,
     Node,
     ScopeBegin,
     ScopeEnd,
@@ -38,6 +39,7 @@ from palmette.lang.threads import Job
 from palmette.lang.usage import ProgramUsage
 from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
+from palmette.runtime.messages.hints import BranchHint
 
 REASONING_SUFFIX = "_reasoning_content"
 
@@ -210,6 +212,10 @@ class ProgramState:
         for child in self._children:
             total += child.usage()
         return total
+
+    def hint(self, **known: Any) -> None:
+        """Tell the cache what is known of this state's future (runtime/messages/hints.py: BranchHint has the names)."""
+        self._submit([Hinting(BranchHint(**known).check())], caller())
 
     # Forks
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Step
+from palmette.runtime.messages.hints import BranchHint
 
 Result = Chunk | ChoiceScores
 
@@ -28,6 +29,10 @@ class BackendBranch(Protocol):
 
     async def fork(self, parts: Sequence[Part], count: int) -> Sequence[BackendBranch]:
         """Append `parts`, encode what is pending, and return `count` branches that start from here."""
+        ...
+
+    async def hint(self, hint: BranchHint) -> None:
+        """Tell the cache what the program knows of this branch's future. Never changes a result."""
         ...
 
     async def close(self) -> None:

@@ -28,6 +28,7 @@ from palmette.runtime.messages.branches import (
     Text,
     Tokens,
 )
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.tokens import unpack
 
 RUN = "/v1/branches/run"
@@ -190,6 +191,15 @@ class HttpBranch:
             self._id = (await self._backend.post("/v1/branches", {"namespace": self._namespace}))["id"]
         answer = await self._backend.post(f"/v1/branches/{self._id}/fork", {"parts": _parts(parts), "count": count})
         return [HttpBranch(self._backend, self._namespace, branch_id) for branch_id in answer["ids"]]
+
+    async def hint(self, hint: BranchHint) -> None:
+        if self._id is None:
+            return  # nothing is computed yet
+        body = RunBranch(steps=(), branch=self._id, ended=self._backend.take_ended(), hint=hint)
+        async with self._backend.request(RUN, msgspec.json.encode(body)) as answer:
+            if not answer.ok:
+                _answered("POST", self._backend.url + RUN, answer.status, await answer.body())
+            await answer.body()
 
     async def close(self) -> None:
         if not self._closed and self._id is not None:

@@ -32,6 +32,7 @@ from palmette.runtime.messages.branches import (
     Tokens,
 )
 from palmette.runtime.messages.choices import DECIDE
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.replies import Finish, FinishReason, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack, unpack
@@ -157,6 +158,9 @@ class ScriptedBranch:
         self._called("fork", (list(parts), count))
         self._append(parts)
         return [ScriptedBranch(self.backend, self.held) for _ in range(count)]
+
+    async def hint(self, hint: BranchHint) -> None:
+        self._called("hint", hint)
 
     async def close(self) -> None:
         if not self.closed:

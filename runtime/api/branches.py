@@ -145,6 +145,8 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         for ended_id in body.ended:
             await table.remove(ended_id)
         _check_steps(body.steps, frontend)
+        if body.hint is not None:
+            body.hint.check()
         branch_id = body.branch
         if branch_id is not None:
             branch = table.get(branch_id)
@@ -157,7 +159,7 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         opened = branch_id if body.branch is None else None
         ended = _ended(table, branch, branch_id) if body.close else None
         return EventStream(
-            _replies(branch, body.steps, opened, ended), lambda error: _message(StepReply(error=error.info()))
+            _replies(branch, body, opened, ended), lambda error: _message(StepReply(error=error.info()))
         )
 
     @routes.post("/close", **operation(ClosedManyAnswer, takes=CloseBranchesBody, tag="branches"))
@@ -263,10 +265,10 @@ def _check_steps(steps: Sequence[Step], frontend: Frontend) -> None:
 
 
 async def _replies(
-    branch: Branch, steps: Sequence[Step], opened: str | None, ended: Callable[[], Awaitable[None]] | None
+    branch: Branch, body: RunBranch, opened: str | None, ended: Callable[[], Awaitable[None]] | None
 ) -> AsyncIterator[bytes]:
     """What the steps give, as events; `ended` is called behind them, however they end."""
-    results = branch.run(steps)
+    results = branch.run(body.steps)
     try:
         if opened is not None:
             yield _message(StepReply(branch=opened))
@@ -275,6 +277,8 @@ async def _replies(
                 yield _message(StepReply(step=step, chunk=result))
             else:
                 yield _message(StepReply(step=step, scores=result))
+        if body.hint is not None:
+            await branch.hint(body.hint)
     finally:
         await results.aclose()
         if ended is not None:

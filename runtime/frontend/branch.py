@@ -28,6 +28,7 @@ from palmette.runtime.messages.branches import (
     Tokens,
 )
 from palmette.runtime.messages.choices import DECIDE
+from palmette.runtime.messages.hints import BranchHint, Hint
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
@@ -63,6 +64,8 @@ class BranchEngine(Protocol):
         unconditional: bool = False,
         scheduling: Scheduling = Scheduling(),
     ) -> ChoiceScores: ...
+
+    def hint(self, hint: Hint) -> None: ...
 
 
 class Branch:
@@ -231,6 +234,13 @@ class Branch:
         async with self._turn:
             self._check_open()
             self._state = self._engine.editor.truncated(self._state, position)
+
+    async def hint(self, hint: BranchHint) -> None:
+        """Tell the cache what is known of this branch's future, once the verbs before it have ended."""
+        async with self._turn:
+            self._check_open()
+            if self._state.tokens:
+                self._engine.hint(hint.of(self._state.tokens, self._namespace))
 
     async def close(self) -> None:
         """Release the branch; a running verb raises Aborted. Idempotent."""

@@ -32,6 +32,7 @@ from palmette.runtime.frontend.output_ids import OutputIds
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
+from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.replies import (
     Answer,
     Counters,
@@ -456,6 +457,11 @@ class Frontend:
         return await self._maybe_in_thread(size, edit)
 
     # --- the engine's cache and requests ---
+
+    def hint(self, hint: Hint) -> None:
+        """What is known of a cached path's future; not answered, and lost where there is no engine."""
+        if self._calls.absence is None:
+            self._link.send(hint)
 
     def abort(self, request_id: str | None) -> int:
         """End the request with this id and its siblings (id-0, id-1 …), or every one; returns how many."""

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from palmette.runtime.errors import ErrorInfo
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.replies import Finish, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 
@@ -114,7 +115,8 @@ Step = GenerateStep | ScoreStep | ExtendStep
 class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Steps on a branch, over HTTP. Without `branch` on a new one, of `namespace`, whose id comes first.
 
-    `close`: the branch ends with the steps. `ended`: other branches that are closed at once.
+    `close`: the branch ends with the steps. `ended`: other branches that are closed at once. `hint`: what the program
+    knows of the branch's future behind the steps.
     """
 
     steps: tuple[Step, ...]
@@ -122,6 +124,7 @@ class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = ""
     close: bool = False
     ended: tuple[str, ...] = ()
+    hint: BranchHint | None = None
 
 
 class StepReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
