@@ -80,6 +80,26 @@ class Tool:
         self.parameters, self._decode = _signature(func, self.name, of_parameters)
         functools.update_wrapper(self, func)
 
+    @classmethod
+    def of_schema(
+        cls,
+        func: Callable[..., Any],
+        *,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        timeout: float = TIMEOUT,
+        ask: bool = False,
+    ) -> Tool:
+        """A tool that somebody else describes (MCP): `func` is called with the arguments by name, as they came."""
+        check_seconds("timeout", timeout)
+        made = cls.__new__(cls)
+        made.func, made.name, made.description = func, name, description
+        made.timeout, made.ask = timeout, ask
+        made.parameters = {"type": "object", "properties": {}, **parameters}
+        made._decode = msgspec.json.Decoder(dict[str, Any]).decode
+        return made
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.func(*args, **kwargs)
 
@@ -128,6 +148,7 @@ class ToolSet:
     def __init__(self, tools: Sequence[Tool | Callable[..., Any]], *, approve: Approval | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._approve = approve
+        self._took: dict[str, float] = {}  # seconds a call, lately
         for given in tools:
             each = given if isinstance(given, Tool) else Tool(given)
             if each.name in self._tools:
@@ -159,6 +180,12 @@ class ToolSet:
     @functools.cached_property
     def call(self) -> OutputType:
         """`gen(type=tools.call)`: a ToolCall, of one of the tools, with arguments that follow its schema."""
+        one, definitions = self.call_schema()
+        written = from_schema({**one, "$defs": definitions} if definitions else one)
+        return OutputType("tool call", msgspec.json.Decoder(ToolCall).decode, written.constraint)
+
+    def call_schema(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The JSON schema of a call of one of the tools, and the definitions that it refers to."""
         definitions: dict[str, Any] = {}
         forms = [
             {
@@ -172,9 +199,16 @@ class ToolSet:
             }
             for each in self
         ]
-        one = forms[0] if len(forms) == 1 else {"anyOf": forms}
-        written = from_schema({**one, "$defs": definitions} if definitions else one)
-        return OutputType("tool call", msgspec.json.Decoder(ToolCall).decode, written.constraint)
+        return (forms[0] if len(forms) == 1 else {"anyOf": forms}), definitions
+
+    def expected_seconds(self, calls: Sequence[ToolCall]) -> float | None:
+        """How long `calls` take side by side, as their tools' last calls did; None where one was never called."""
+        took = [self._took.get(call.name) for call in calls]
+        return None if None in took else max((each for each in took if each is not None), default=0.0)
+
+    def longest_seconds(self, calls: Sequence[ToolCall]) -> float:
+        """How long `calls` take at most."""
+        return max((self._tools[call.name].timeout for call in calls if call.name in self._tools), default=0.0)
 
     def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """The results of `calls`, in order, run side by side. Never raises what a tool raises."""
@@ -205,7 +239,9 @@ class ToolSet:
             return failed(f"{call.name} took longer than {wanted.timeout:g} s.")
         except Exception as error:  # a tool may raise anything; the model is told
             return failed(f"{type(error).__name__}: {error}")
-        return ToolResult(call, _as_text(value), value, seconds=time.monotonic() - start)
+        took = time.monotonic() - start
+        self._took[call.name] = (self._took.get(call.name, took) + took) / 2
+        return ToolResult(call, _as_text(value), value, seconds=took)
 
     async def _approved(self, call: ToolCall) -> bool:
         if self._approve is None:

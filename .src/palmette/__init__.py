@@ -55,6 +55,7 @@ _NAMES = {
     "ProgramError": _LANG + "errors",
     "NotOfType": _LANG + "types",
     **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
+    **dict.fromkeys(("agent", "Agent", "AgentResult", "AgentStep"), _LANG + "agents"),
     "RuntimeEndpoint": _LANG + "backends.http",
     "ScriptedBackend": _LANG + "backends.scripted",
     "Engine": "palmette.runtime.engine",
@@ -84,6 +85,10 @@ _ELSEWHERE = {
 """Names of the frontend whose programs run here that are not built: refused by name, never silently missing."""
 
 if TYPE_CHECKING:
+    from palmette.lang.agents import Agent as Agent
+    from palmette.lang.agents import AgentResult as AgentResult
+    from palmette.lang.agents import AgentStep as AgentStep
+    from palmette.lang.agents import agent as agent
     from palmette.lang.backends.engine import Runtime as _Runtime
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
     from palmette.lang.backends.scripted import ScriptedBackend as ScriptedBackend
@@ -161,6 +166,4 @@ def _runtime() -> Any:
     def start(self: Any, model_path: str | None = None, **options: Any) -> None:
         backend.__init__(self, model_path, start=engine, **options)
 
-    return type(
-        "Runtime", (backend,), {"__init__": start, "__doc__": backend.__doc__, "__module__": __name__}
-    )
+    return type("Runtime", (backend,), {"__init__": start, "__doc__": backend.__doc__, "__module__": __name__})

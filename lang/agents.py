@@ -1,0 +1,350 @@
+"""Agents: a model that calls tools until it can answer. The loop is a program like any other, on a state of its own or
+in the middle of another program's.
+
+`agent(...)` checks what an agent is made of, `Agent` runs it; how a turn is written and read is in lang/agent_turns.py.
+Every call that a model writes is valid, since a schema holds it; what goes wrong in a tool is told to the model. While
+tools run, the cache is told that the branch waits, and keeps it. Knows no backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
+from palmette.lang.errors import ProgramError
+from palmette.lang.program import Program
+from palmette.lang.state import ProgramState
+from palmette.lang.tools import Approval, Tool, ToolCall, ToolResult, ToolSet
+from palmette.lang.types import NotOfType
+from palmette.lang.usage import ProgramUsage
+from palmette.runtime.errors import InvalidRequest, PalmetteError
+
+Mode = Literal["calls", "react"]
+Ended = Literal["answered", "steps", "tokens", "failed"]
+
+PIN_SLACK = 5.0
+"""Seconds for which a branch stays pinned beyond its tools' time-out."""
+MOST_STEPS = 1000
+MOST_PARALLEL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStep:
+    """One turn of the model, and what came of its calls, in their order."""
+
+    thought: str
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolResult, ...]
+
+
+@dataclass(slots=True)
+class AgentResult:
+    """What an agent did. `ended`: "answered"; at its limit of "steps" or "tokens", where it was made to answer with
+    what it knew; or "failed". Steps made before a failure stay readable; reading `answer` raises `error`."""
+
+    state: ProgramState
+    steps: list[AgentStep] = field(default_factory=list)
+    ended: Ended = "failed"
+    usage: ProgramUsage = field(default_factory=ProgramUsage)
+    error: PalmetteError | None = None
+    _answer: Any = None
+
+    @property
+    def answer(self) -> Any:
+        """The answer: text, or a value of the agent's answer type."""
+        if self.error is not None:
+            raise self.error.again() if isinstance(self.error, ProgramError) else self.error
+        return self._answer
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        return [call for step in self.steps for call in step.calls]
+
+    def __repr__(self) -> str:
+        answer = f" answer={self._answer!r:.60}" if self.error is None else ""
+        return f"<AgentResult {self.ended} after {len(self.steps)} steps{answer}>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Wait for a variable; gives its value and the tokens that were written for it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Run calls; gives their results."""
+
+    calls: Sequence[ToolCall]
+
+
+_Loop = Generator[_Read | _Run, Any, None]
+
+
+class Agent:
+    """Made by `agent`. `run`, `arun` and `run_batch` run it on states of its own; `a(s, task)`, and `await a.acall(s,
+    task)` in coroutines, within a program, where a failure is the program's."""
+
+    def __init__(
+        self,
+        tools: ToolSet,
+        turns: Turns,
+        *,
+        name: str,
+        steps: int,
+        tokens: int | None,
+        least_calls: int,
+        result_characters: int,
+        on_step: Callable[[AgentStep], object] | None,
+    ) -> None:
+        self.tools = tools
+        self.name = name
+        self._turns = turns
+        self._steps = steps
+        self._tokens = tokens
+        self._least_calls = least_calls
+        self._result_characters = result_characters
+        self._on_step = on_step
+        self._program = Program(self._body)
+        self._aprogram = Program(self._abody)
+        self._program.__name__ = self._aprogram.__name__ = name  # type: ignore[attr-defined]
+
+    # On states of its own
+
+    def run(self, task: str, **options: Any) -> AgentResult:
+        """Work on `task`. Options are those of a program's `run`: backend, namespace, deadline, and sampling's.
+
+        A failure is in the result: `ended` is "failed", and reading `answer` raises it.
+        """
+        results: list[AgentResult] = []
+        try:
+            self._program.run(task, results, **options)
+        except PalmetteError as error:
+            return self._failed(results, error)
+        return results[0]
+
+    async def arun(self, task: str, **options: Any) -> AgentResult:
+        """`run` for coroutines."""
+        results: list[AgentResult] = []
+        try:
+            await self._aprogram.arun(task, results, **options)
+        except PalmetteError as error:
+            return self._failed(results, error)
+        return results[0]
+
+    def run_batch(self, tasks: Sequence[str], **options: Any) -> list[AgentResult]:
+        """`run` for each task, side by side; results in order. One that fails fails alone."""
+        results: list[list[AgentResult]] = [[] for _ in tasks]
+        batch = [{"task": task, "results": each} for task, each in zip(tasks, results, strict=True)]
+        states = self._aprogram.run_batch(batch, **options)
+        done: list[AgentResult] = []
+        for state, each in zip(states, results, strict=True):
+            error = state.error()
+            done.append(each[0] if error is None else self._failed(each or [AgentResult(state)], error))
+        return done
+
+    def _body(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
+        results.append(AgentResult(s))
+        self._drive(s, task, results[0])
+
+    async def _abody(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
+        results.append(AgentResult(s))
+        await self._adrive(s, task, results[0])
+
+    def _failed(self, results: list[AgentResult], error: PalmetteError) -> AgentResult:
+        if not results:
+            raise error  # it never began: the backend or an option is wrong
+        results[0].ended, results[0].error = "failed", error
+        results[0].usage = results[0].state.usage()
+        return results[0]
+
+    # Within a program
+
+    def __call__(self, s: ProgramState, task: str) -> AgentResult:
+        """Work on `task` on the program's own state, behind what it has. Raises what goes wrong."""
+        result = AgentResult(s)
+        self._drive(s, task, result)
+        return result
+
+    async def acall(self, s: ProgramState, task: str) -> AgentResult:
+        """The same in a coroutine."""
+        result = AgentResult(s)
+        await self._adrive(s, task, result)
+        return result
+
+    def _drive(self, s: ProgramState, task: str, result: AgentResult) -> None:
+        """The loop in this thread, which waits."""
+        loop = self._loop(s, task, result)
+        given: Any = None
+        while True:
+            try:
+                wanted = loop.send(given)
+            except StopIteration:
+                return
+            if isinstance(wanted, _Read):
+                given = s.get_var(wanted.name), s.get_meta_info(wanted.name)["completion_tokens"]
+            else:
+                given = self.tools.run(wanted.calls)
+
+    async def _adrive(self, s: ProgramState, task: str, result: AgentResult) -> None:
+        loop = self._loop(s, task, result)
+        given: Any = None
+        while True:
+            try:
+                wanted = loop.send(given)
+            except StopIteration:
+                return
+            if isinstance(wanted, _Read):
+                given = await s.aget(wanted.name), (await s.aget_meta_info(wanted.name))["completion_tokens"]
+            else:
+                given = await self.tools.arun(wanted.calls)
+
+    # The loop
+
+    def _loop(self, s: ProgramState, task: str, result: AgentResult) -> _Loop:
+        """Turns until there is an answer. What is yielded is done by the driver, which may wait or await."""
+        first_usage = len(s._interpreter.usages)
+        self._turns.begin(s, task)
+        spent = 0
+        while True:
+            number = len(result.steps) + 1
+            limit = self._limit(number, spent)
+            turn, tokens = yield from self._turn(s, number, limit is not None)
+            spent += tokens
+            if turn.answered:
+                result.ended, result._answer = limit or "answered", turn.answer
+                break
+            if limit is not None:
+                raise NotOfType(
+                    f"At its limit of {limit} the agent gave no answer: {turn.problem}", hint="Raise answer_tokens."
+                )
+            yield from self._act(s, turn, result)
+        result.usage = ProgramUsage.of(s._interpreter.usages[first_usage:])
+
+    def _limit(self, number: int, spent: int) -> Ended | None:
+        """Which limit leaves room for nothing but the answer."""
+        if number > self._steps:
+            return "steps"
+        if self._tokens is not None and spent + self._turns.most_tokens > self._tokens:
+            return "tokens"
+        return None
+
+    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read, Any, tuple[Turn, int]]:
+        """What the model does next, and how many tokens it wrote."""
+        writing = self._turns.write(s, f"{self.name}.{number}", last=last, must_call=number <= self._least_calls)
+        spent, value = 0, None
+        while True:
+            try:
+                name = writing.send(value)
+            except StopIteration as stop:
+                turn: Turn = stop.value
+                return turn, spent
+            value, tokens = yield _Read(name)
+            spent += tokens
+
+    def _act(self, s: ProgramState, turn: Turn, result: AgentResult) -> _Loop:
+        """Run the turn's calls, and tell the model what came of them."""
+        results: list[ToolResult] = []
+        if turn.calls:
+            wait = self.tools.expected_seconds(turn.calls)
+            longest = self.tools.longest_seconds(turn.calls)
+            s.hint(pin_seconds=longest + PIN_SLACK, tool_wait_seconds=longest if wait is None else wait)
+            results = yield _Run(turn.calls)
+            s.hint(pin_seconds=0.0)
+        step = AgentStep(turn.thought, tuple(turn.calls), tuple(results))
+        result.steps.append(step)
+        if self._on_step is not None:
+            self._on_step(step)
+        told = [_shortened(each.text, self._result_characters) for each in results]
+        self._turns.tell(s, turn, told)
+
+
+def agent(
+    tools: ToolSet | Sequence[Tool | Callable[..., Any]],
+    *,
+    mode: Mode = "calls",
+    instructions: str = "",
+    answer: Any = str,
+    steps: int = 8,
+    tokens: int | None = None,
+    step_tokens: int = 256,
+    answer_tokens: int = 256,
+    thought_tokens: int | None = None,
+    parallel: int = 1,
+    least_calls: int = 0,
+    result_characters: int = 4000,
+    approve: Approval | None = None,
+    on_step: Callable[[AgentStep], object] | None = None,
+    name: str = "agent",
+) -> Agent:
+    """An agent that works on a task with `tools`.
+
+    `mode`: "calls", turns of a chat in each of which the model writes a call, or several at once up to `parallel`, or
+    its answer, as JSON; "react", a text of thoughts, actions and observations for models without a chat template.
+    `answer`: the type of the answer. `steps`: turns with calls at most; `tokens`: that the model writes at most, of
+    which each turn may take `thought_tokens` and `step_tokens`, the answer `answer_tokens`. Where a limit is reached it
+    must answer with what it knows. `least_calls`: so many turns call a tool before there may be an answer.
+    `thought_tokens`: of a thought before each call (64 in "react", none in "calls"). `result_characters`: more of a
+    tool's result is cut. `approve`: asked before a call of a tool with ask=True. `on_step` sees each step.
+
+    Raises InvalidRequest.
+    """
+    if isinstance(tools, ToolSet):
+        if approve is not None:
+            raise InvalidRequest(
+                "approve was given beside a ToolSet, which has its own.",
+                hint="Give it there: ToolSet(tools, approve=…).",
+                param="approve",
+            )
+    else:
+        tools = ToolSet(tools, approve=approve)
+    for option, value, most in (("steps", steps, MOST_STEPS), ("parallel", parallel, MOST_PARALLEL)):
+        _check_whole(option, value, 1, most)
+    thinks = thought_tokens if thought_tokens is not None else (64 if mode == "react" else 0)
+    for option, value in (("step_tokens", step_tokens), ("answer_tokens", answer_tokens)):
+        _check_whole(option, value, 1)
+    for option, value in (("thought_tokens", thinks), ("least_calls", least_calls)):
+        _check_whole(option, value, 0)
+    _check_whole("result_characters", result_characters, 1)
+    if mode not in _MODES:
+        raise InvalidRequest(f"mode={mode!r} is not one of {', '.join(_MODES)}.", param="mode")
+    turns = _MODES[mode](
+        tools,
+        name=name,
+        instructions=instructions,
+        answer=answer,
+        step_tokens=step_tokens,
+        answer_tokens=answer_tokens,
+        thought_tokens=thinks,
+        parallel=parallel,
+    )
+    if tokens is not None:
+        _check_whole("tokens", tokens, turns.most_tokens)
+    if least_calls > steps:
+        raise InvalidRequest(f"least_calls={least_calls!r} is more than steps={steps!r}.", param="least_calls")
+    return Agent(
+        tools,
+        turns,
+        name=name,
+        steps=steps,
+        tokens=tokens,
+        least_calls=least_calls,
+        result_characters=result_characters,
+        on_step=on_step,
+    )
+
+
+_MODES: Mapping[str, type[CallTurns] | type[ReactTurns]] = {"calls": CallTurns, "react": ReactTurns}
+
+
+def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        limits = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", param=name)
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
