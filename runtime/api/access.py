@@ -107,7 +107,7 @@ class Access:
         if not self._keys:
             return Caller(admin=near)
         # Every key is compared, so that the time says nothing about which was nearly right.
-        borne = [key for key in self._keys if _is_among(key, given)]
+        borne = [each for each in given if _is_among(each, self._keys)]
         if not borne:
             return None
         alone = self._admin_key is None and len(self._keys) == 1
@@ -120,8 +120,8 @@ def _keys_of(scope: Scope) -> list[bytes]:
     return [key.strip() if kind.lower() == b"bearer" else b"", headers.get(b"x-api-key", b"")]
 
 
-def _is_among(key: bytes, given: list[bytes]) -> bool:
-    matches = [hmac.compare_digest(each, key) for each in given]
+def _is_among(key: bytes, others: list[bytes]) -> bool:
+    matches = [hmac.compare_digest(key, each) for each in others]
     return any(matches)
 
 

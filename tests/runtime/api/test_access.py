@@ -53,6 +53,8 @@ async def test_a_client_that_bears_two_keys_needs_one_that_is_right() -> None:
     ):
         assert await caller(KEYS, key="bob's key", header="x-api-key", **given) == bob
     assert await caller(KEYS, key="ann's ke", header="x-api-key", authorization="Bearer stale") == 401
+    both = await caller(KEYS, key="ann's key", header="x-api-key", authorization="Bearer bob's key")
+    assert both == bob  # as before there were two
 
 
 async def test_each_of_several_keys_has_pages_of_its_own() -> None:

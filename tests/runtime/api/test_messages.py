@@ -302,6 +302,14 @@ def test_system_and_merged_turns(ask: Ask, chat: ScriptedChat) -> None:
     )
 
 
+def test_systems_that_say_nothing_are_none(ask: Ask, chat: ScriptedChat) -> None:
+    for system in ("", [], [{"type": "text", "text": ""}]):
+        ask("Yes.", system=system, tools=[])
+        assert chat.prompt().startswith("<|im_start|>user\n")
+    ask("Yes.", system="One.", messages=[{"role": "system", "content": "Two."}, *HI], tools=[])
+    assert chat.prompt().startswith("<|im_start|>system\nOne.\nTwo.<|im_end|>\n<|im_start|>user\n")
+
+
 def test_the_last_message_is_continued(ask: Ask, chat: ScriptedChat) -> None:
     answer = ask("cold.", messages=[*HI, {"role": "assistant", "content": "It is "}])
     assert chat.prompt().endswith("<|im_start|>assistant\nIt is ")
