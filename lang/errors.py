@@ -90,3 +90,12 @@ class UnknownVariable(KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class TraceError(PalmetteError):
+    """A program that hangs on generated text in a way that no graph can show. `where`: the line; it still runs as it
+    is."""
+
+    def __init__(self, problem: str, *, hint: str = "", where: Location | None = None) -> None:
+        self.where = where or caller()
+        super().__init__(f"{self.where}: {problem}", hint=hint or "Run the program as it is; run() needs no tracing.")

@@ -34,6 +34,11 @@ class OutputRecord:
     def reasoning(self) -> str:
         return "".join(self._reasoning)
 
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._text)
+
     def add(self, chunk: Chunk) -> str:
         """Take a chunk in; returns what it adds to the answer."""
         text = chunk.text if self._node.reasoning is None else chunk.answer

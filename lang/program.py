@@ -17,12 +17,16 @@ from typing import Any, Literal, overload
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from palmette.lang.backends.base import Backend
+from palmette.lang.compiling import Compilation, NoBackend, refusing, without_waiting
 from palmette.lang.default import resolve_backend
-from palmette.lang.errors import Location, raised_at
+from palmette.lang.errors import Location, TraceError, raised_at
+from palmette.lang.graph import Graph
 from palmette.lang.loop import language_loop, run_on
+from palmette.lang.recording import Tracer, has_symbols
 from palmette.lang.sampling import SAMPLING_NAMES, SamplingOptions, check_seconds, derive_seed, options
 from palmette.lang.state import ProgramState
 from palmette.lang.threads import PROGRAM_THREADS, program_threads
+from palmette.lang.tracing import TracingState
 from palmette.runtime.errors import InvalidRequest, Unsupported
 
 IN_FLIGHT = 256
@@ -47,9 +51,6 @@ class _Call:
     namespace: str
     deadline: float | None = None  # seconds from its start
 
-    def state(self) -> ProgramState:
-        return ProgramState(self.backend, self.sampling, namespace=self.namespace)
-
 
 class Program:
     """A function of a state, made by `@function`. Calling it is `run`.
@@ -59,9 +60,15 @@ class Program:
     name means the parameter.
     """
 
-    def __init__(self, func: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        bound: Mapping[str, Any] | None = None,
+        compilation: Compilation | None = None,
+    ) -> None:
         self.func = func
         self.bound = dict(bound or {})
+        self._compilation = compilation
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = inspect.signature(func)
         functools.update_wrapper(self, func)
@@ -91,7 +98,7 @@ class Program:
         for name in kwargs:
             if name not in self.arg_names:
                 raise InvalidRequest(f"{self.name} has no parameter {name!r} to bind.", param=name)
-        return Program(self.func, {**self.bound, **kwargs})
+        return Program(self.func, {**self.bound, **kwargs}, self._compilation)
 
     def __call__(self, *args: Any, **kwargs: Any) -> ProgramState:
         return self.run(*args, **kwargs)
@@ -112,7 +119,7 @@ class Program:
         Raises what the body raises, TypeError for arguments that don't fit.
         """
         call = self._call(args, kwargs, backend, namespace, deadline)
-        state = call.state()
+        state = self._state(call)
         if stream:
             state.body_runs_elsewhere()
             if self.is_async:
@@ -123,6 +130,8 @@ class Program:
             run_on(language_loop(), self._abody(state, call))
         else:
             self._body(state, call)
+        if not stream and isinstance(state, TracingState) and has_symbols(state.ret_value):
+            state.wait_done()  # the result is made of values to come
         return state
 
     async def arun(
@@ -137,7 +146,7 @@ class Program:
         """`run` for coroutines: the state comes complete (with `stream`, at once). A coroutine program runs on the
         caller's loop, another one in a thread. Raises what the body raises; a failed node raises where it is read."""
         call = self._call(args, kwargs, backend, namespace, deadline)
-        state = call.state()
+        state = self._state(call)
         if stream:
             state.body_runs_elsewhere()
             if self.is_async:
@@ -173,15 +182,27 @@ class Program:
         """
         calls = self._calls(batch, kwargs, backend, namespace, deadline)
         threads = _thread_count(num_threads, len(calls), COROUTINES if self.is_async else PROGRAM_THREADS)
-        states = [call.state() for call in calls]
+        states = [self._state(call) for call in calls]
         results = self._batch(states, calls, threads, progress_bar)
         return results if generator_style else list(results)
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
-        raise Unsupported(f"{self.name}.trace(...) is not built yet.", hint="Run the program; it needs no tracing.")
+    def trace(self, *args: Any, **kwargs: Any) -> Graph:
+        """The program's graph for these arguments: what it appends and computes, and what waits for what. Nothing is
+        computed. Takes the arguments of `run`. Raises TraceError, naming the line, where the program hangs on generated
+        text in a way that no graph can show; it still runs as it is."""
+        tracer = self._traced(self._call(args, kwargs, NoBackend(), "", None))
+        return Graph.of(self.name, tracer.plan, tracer.names)
 
-    def compile(self, *args: Any, **kwargs: Any) -> Any:
-        raise Unsupported(f"{self.name}.compile(...) is not built yet.", hint="Run the program as it is.")
+    def compile(self, *, or_interpret: bool = False, returns: bool = False) -> Program:
+        """The same program, whose runs go to the runtime as one request, each traced with its own arguments; tokens
+        are those of `run`. A run that can't be traced raises TraceError; with `or_interpret` a program whose first run
+        can't be is run as it is. `returns`: a later run goes on from where one ended, so its end is worth keeping."""
+        return Program(self.func, self.bound, Compilation(or_interpret, returns))
+
+    @property
+    def not_compiled(self) -> TraceError | None:
+        """Why a program compiled with `or_interpret` runs as it is, where it does."""
+        return self._compilation.refused if self._compilation is not None else None
 
     def cache(self, *args: Any, **kwargs: Any) -> Any:
         raise Unsupported(
@@ -193,6 +214,25 @@ class Program:
         return f"<palmette program {self.name}({', '.join(self.arg_names)})>"
 
     # Inside
+
+    def _state(self, call: _Call) -> ProgramState:
+        compilation = self._compilation
+        if compilation is not None and compilation.wanted(lambda: self._traced(call)):
+            return compilation.state(call.backend, call.sampling, call.namespace)
+        return ProgramState(call.backend, call.sampling, namespace=call.namespace)
+
+    def _traced(self, call: _Call) -> Tracer:
+        """Run the function without a model. Raises what it raises, and TraceError."""
+        state = TracingState(call.backend, call.sampling, Tracer(), namespace=call.namespace)
+        try:
+            with refusing(state):
+                result = self.func(state, *call.args, **call.kwargs)
+                state.ret_value = without_waiting(result) if self.is_async else result
+            state.finish()
+        except BaseException as cause:
+            self._failed(state, cause)
+            raise
+        return state.tracer
 
     def _call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: Any, namespace: str, deadline: float | None
@@ -249,24 +289,26 @@ class Program:
         """The program in this thread. `quiet`: its exception is kept in the state instead of raised."""
         state.begin(call.deadline)
         try:
-            state.ret_value = self.func(state, *call.args, **call.kwargs)
+            with refusing(state):
+                state.ret_value = self.func(state, *call.args, **call.kwargs)
+            state.finish()
         except BaseException as cause:
             self._failed(state, cause)
             if quiet and isinstance(cause, Exception):
                 return
             raise
-        state.finish()
 
     async def _abody(self, state: ProgramState, call: _Call, *, quiet: bool = False) -> None:
         state.begin(call.deadline)
         try:
-            state.ret_value = await self.func(state, *call.args, **call.kwargs)
+            with refusing(state):
+                state.ret_value = await self.func(state, *call.args, **call.kwargs)
+            state.finish()
         except BaseException as cause:
             self._failed(state, cause)
             if quiet and isinstance(cause, Exception):
                 return
             raise
-        state.finish()
 
     async def _in_thread(self, state: ProgramState, call: _Call) -> None:
         """The program in a thread of its pool, for a coroutine that waits; raises what it raises."""

@@ -7,8 +7,9 @@ reading verbs have awaitable twins: `aget`, `atext`, `amessages`, `async_` (for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +17,9 @@ import msgspec
 
 from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend
+from palmette.lang.blocks import Turn, VarScope, collect
 from palmette.lang.branches import StateGroup, check_fork, group
+from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
 from palmette.lang.instructions import (
     Barrier,
@@ -26,16 +29,15 @@ from palmette.lang.instructions import (
     Generation,
     Hinting,
     Node,
-    ScopeBegin,
-    ScopeEnd,
     Selection,
 )
 from palmette.lang.interpreter import Interpreter
 from palmette.lang.loop import refuse_on
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
 from palmette.lang.primitives import turn
-from palmette.lang.sampling import SamplingOptions, derive_seed, settle
+from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
 from palmette.lang.threads import Job
+from palmette.lang.trace import Trace, trace_of
 from palmette.lang.usage import ProgramUsage
 from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
@@ -64,11 +66,12 @@ class ProgramState:
         self._backend = backend
         inherited: Iterable[Variable] = parent._scope if parent is not None else ()
         self._scope: Scope = Scope(inherited)
-        self._interpreter = Interpreter(backend, self._scope, namespace=namespace, waits_for_fork=parent is not None)
         self._namespace = namespace
+        self._interpreter = self._executed(waits_for_fork=parent is not None)
         self._children: list[ProgramState] = []
         self._copied_in: StateGroup | None = None
         self._forks = 0
+        self._fork_path: tuple[int, ...] = ()  # of the when, match or repeat whose branch is being written
         self._role: str | None = parent._role if parent is not None else None
         self._behind_space: bool = parent is None or parent._behind_space
         self._over: str | None = None  # why nothing can be appended any more
@@ -94,17 +97,24 @@ class ProgramState:
 
     def _turn(self, role: str, expr: object) -> Any:
         if expr is None:
-            return _Turn(self, role)
+            return Turn(self, role)
         self._append(turn(role, expr).items, caller())
         return ExprList()  # so that `s += s.user(…)` appends it once
 
-    def var_scope(self, name: str) -> _VarScope:
+    def var_scope(self, name: str) -> VarScope:
         """`with s.var_scope("x"):` keeps all text appended in the block as `s["x"]`."""
-        return _VarScope(self, name)
+        return VarScope(self, name)
 
     def set_var(self, name: str, value: Any) -> None:
         self._check_writable(caller())
         self._scope.declare(name).fill(value)
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> None:
+        """`s[name]` becomes the text that `function(*arguments)` gives (of other values str() of it). Nothing is
+        appended. In a compiled program the function is called when its arguments are there, beside everything that
+        doesn't need its result; `seconds`: how long it is expected to take, which is told to the cache."""
+        given = function(*arguments)
+        self.set_var(name, given if isinstance(given, str) else str(given))
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.set_var(name, value)
@@ -213,6 +223,10 @@ class ProgramState:
             total += child.usage()
         return total
 
+    def trace(self) -> Trace:
+        """What every call did so far, forks included: times, tokens computed and reused, waits."""
+        return trace_of(self)
+
     def hint(self, **known: Any) -> None:
         """Tell the cache what is known of this state's future (runtime/messages/hints.py: BranchHint has the names)."""
         self._submit([Hinting(BranchHint(**known).check())], caller())
@@ -225,10 +239,7 @@ class ProgramState:
         check_fork(size, position_ids_offset)
         self._check_writable(where)
         self._forks += 1
-        children = [
-            ProgramState(self._backend, self._seeded(self._forks, index), namespace=self._namespace, parent=self)
-            for index in range(size)
-        ]
+        children = [self._child(self._seeded(*self._fork_path, self._forks, index)) for index in range(size)]
         self._children += children
         self._interpreter.submit([Fork(tuple(child._interpreter for child in children))], where)
         return group(children, self)
@@ -249,7 +260,7 @@ class ProgramState:
                 if variable.name not in self._scope:
                     names.setdefault(variable.name, []).append(variable)
         for name, variables in names.items():
-            _collect(self._scope.declare(name), variables)
+            collect(self._scope.declare(name), variables)
 
     def concatenate(self, children: list[ProgramState]) -> None:
         """What `children` appended since their fork is appended here, one behind the other."""
@@ -325,6 +336,13 @@ class ProgramState:
 
     # Inside
 
+    def _executed(self, *, waits_for_fork: bool) -> Interpreter:
+        """What executes this state's nodes."""
+        return Interpreter(self._backend, self._scope, namespace=self._namespace, waits_for_fork=waits_for_fork)
+
+    def _child(self, sampling: SamplingOptions) -> ProgramState:
+        return ProgramState(self._backend, sampling, namespace=self._namespace, parent=self)
+
     def _expire_in(self, seconds: float) -> None:
         loop = self._interpreter.loop
 
@@ -344,6 +362,12 @@ class ProgramState:
         self._check_writable(where)
         nodes: list[Node] = []
         for item in items:
+            if isinstance(item, Control):
+                if nodes:
+                    self._submit(nodes, where)
+                    nodes = []
+                self._control(item, where)
+                continue
             if isinstance(item, TextNode):
                 nodes.append(item)
                 self._behind_space = item.text[-1].isspace()
@@ -360,23 +384,43 @@ class ProgramState:
         if nodes:
             self._submit(nodes, where)
 
-    def _generation(self, item: GenNode, where: Location) -> Generation:
-        own = item.sampling
-        if self._behind_space and item.type is not None and item.type.behind_space is not None:
-            own = {
-                **own,
-                "constraint": msgspec.structs.replace(own["constraint"], grammar=item.type.behind_space.grammar),
-            }
+    def _control(self, item: Control, where: Location) -> None:
+        """What the program's flow hangs on is known here, or waited for."""
+        self._forks += 1
+        item.run(self)
+
+    @contextlib.contextmanager
+    def _written_in(self, part: int) -> Iterator[None]:
+        """A branch of a when, a match or a repeat is written. Forks count anew in each `part`, so that those behind it
+        draw the same whichever was taken."""
+        path, forks = self._fork_path, self._forks
+        self._fork_path, self._forks = (*path, forks, part), 0
         try:
-            settled = settle(self._sampling, own)
-        except InvalidRequest as cause:
-            raise ProgramError(cause, where, str(item)) from cause
+            yield
+        finally:
+            self._fork_path, self._forks = path, forks
+
+    def _generation(self, item: GenNode, where: Location) -> Generation:
+        settled = self._parameters(item, where, spaced=self._behind_space)
         variable = thoughts = None
         if item.name is not None:
             variable = self._scope.declare(item.name, item.count)
             if item.reasoning is not None:
                 thoughts = self._scope.declare(item.name + REASONING_SUFFIX, item.count)
         return Generation(item, settled.params, variable, thoughts, settled.priority, settled.timeout)
+
+    def _parameters(self, item: GenNode, where: Location, *, spaced: bool) -> Settled:
+        """The gen's parameters; `spaced`: a space stands before it."""
+        own = item.sampling
+        if spaced and item.type is not None and item.type.behind_space is not None:
+            own = {
+                **own,
+                "constraint": msgspec.structs.replace(own["constraint"], grammar=item.type.behind_space.grammar),
+            }
+        try:
+            return settle(self._sampling, own)
+        except InvalidRequest as cause:
+            raise ProgramError(cause, where, str(item)) from cause
 
     def _submit(self, nodes: list[Node], where: Location) -> None:
         self._interpreter.submit(nodes, where)
@@ -458,41 +502,6 @@ class ProgramState:
             raise error.again() from error.cause
 
 
-class _Turn:
-    """A role around a block."""
-
-    def __init__(self, state: ProgramState, role: str) -> None:
-        self._state = state
-        self._role = role
-
-    def __enter__(self) -> ProgramState:
-        self._state._append((RoleBegin(self._role),), caller())
-        return self._state
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if error is None:
-            self._state._append((RoleEnd(self._role),), caller())
-
-
-class _VarScope:
-    """A block whose text becomes a variable."""
-
-    def __init__(self, state: ProgramState, name: str) -> None:
-        self._state = state
-        self._name = name
-
-    def __enter__(self) -> ProgramState:
-        where = caller()
-        self._state._check_writable(where)
-        self._variable = self._state._scope.declare(self._name)
-        self._state._submit([ScopeBegin(self._variable)], where)
-        return self._state
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if error is None:
-            self._state._submit([ScopeEnd(self._variable)], caller())
-
-
 def _whoami() -> object:
     """The running task, or else the thread."""
     try:
@@ -500,25 +509,3 @@ def _whoami() -> object:
     except RuntimeError:
         task = None
     return task if task is not None else threading.get_ident()
-
-
-def _collect(target: Variable, sources: list[Variable]) -> None:
-    """Fill `target` with the list of the sources' values once all are there."""
-    lock = threading.Lock()
-    missing = len(sources)
-
-    def arrived() -> None:
-        nonlocal missing
-        with lock:
-            missing -= 1
-            if missing:
-                return
-        for source in sources:
-            error = source.value.exception()
-            if isinstance(error, ProgramError):
-                target.fail(error)
-                return
-        target.fill([source.value.result() for source in sources])
-
-    for source in sources:
-        source.value.on_done(arrived)

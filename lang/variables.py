@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from palmette.lang.arrival import Arrival
@@ -92,6 +92,11 @@ class Scope:
                 variable.fail(self._failure)
             self._signal.notify()
         return variable
+
+    def restore(self, variables: Mapping[str, Variable]) -> None:
+        """Go back to the names of an earlier moment."""
+        with self._signal.lock:
+            self._by_name = dict(variables)
 
     def seal(self) -> None:
         with self._signal.lock:

@@ -48,14 +48,19 @@ _NAMES = {
         ),
         _LANG + "choices",
     ),
+    **dict.fromkeys(("when", "match", "repeat"), _LANG + "control"),
     **dict.fromkeys(("set_default_backend", "flush_cache"), _LANG + "default"),
     **dict.fromkeys(("function", "Program"), _LANG + "program"),
     "ProgramState": _LANG + "state",
     "StateGroup": _LANG + "branches",
     "ProgramError": _LANG + "errors",
+    "TraceError": _LANG + "errors",
+    "Graph": _LANG + "graph",
     "NotOfType": _LANG + "types",
     **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
     **dict.fromkeys(("agent", "Agent", "AgentResult", "AgentStep"), _LANG + "agents"),
+    "Trace": _LANG + "trace",
+    "Replay": _LANG + "replay",
     "RuntimeEndpoint": _LANG + "backends.http",
     "ScriptedBackend": _LANG + "backends.scripted",
     "Engine": "palmette.runtime.engine",
@@ -99,9 +104,14 @@ if TYPE_CHECKING:
     from palmette.lang.choices import (
         unconditional_likelihood_normalized as unconditional_likelihood_normalized,
     )
+    from palmette.lang.control import match as match
+    from palmette.lang.control import repeat as repeat
+    from palmette.lang.control import when as when
     from palmette.lang.default import flush_cache as flush_cache
     from palmette.lang.default import set_default_backend as set_default_backend
     from palmette.lang.errors import ProgramError as ProgramError
+    from palmette.lang.errors import TraceError as TraceError
+    from palmette.lang.graph import Graph as Graph
     from palmette.lang.primitives import assistant as assistant
     from palmette.lang.primitives import assistant_begin as assistant_begin
     from palmette.lang.primitives import assistant_end as assistant_end
@@ -116,12 +126,14 @@ if TYPE_CHECKING:
     from palmette.lang.primitives import user_end as user_end
     from palmette.lang.program import Program as Program
     from palmette.lang.program import function as function
+    from palmette.lang.replay import Replay as Replay
     from palmette.lang.state import ProgramState as ProgramState
     from palmette.lang.tools import Tool as Tool
     from palmette.lang.tools import ToolCall as ToolCall
     from palmette.lang.tools import ToolResult as ToolResult
     from palmette.lang.tools import ToolSet as ToolSet
     from palmette.lang.tools import tool as tool
+    from palmette.lang.trace import Trace as Trace
     from palmette.lang.types import NotOfType as NotOfType
     from palmette.runtime.config import EngineConfig as EngineConfig
     from palmette.runtime.engine import Engine as Engine

@@ -161,13 +161,12 @@ def test_what_is_not_built_is_refused_by_name(options) -> None:
         gen("x", **options)
 
 
-def test_api_speculation_and_tracing_are_refused_by_name() -> None:
+def test_api_speculation_and_caching_are_refused_by_name() -> None:
     with pytest.raises(Unsupported, match="num_api_spec_tokens=8"):
         function(num_api_spec_tokens=8)
     program = function(lambda s: None)
-    for refused in (program.trace, program.compile, program.cache):
-        with pytest.raises(Unsupported):
-            refused()
+    with pytest.raises(Unsupported):
+        program.cache()
     with pytest.raises(Unsupported, match="position_ids_offset"):
         function(lambda s: s.fork(2, [0, 1])).run()
 
