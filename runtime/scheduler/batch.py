@@ -78,6 +78,12 @@ class StepBatch:
         self.rows.append(row)
         self.tokens += row.end - row.start
 
+    @property
+    def constrained(self) -> int:
+        """Samples under a grammar."""
+        generations = [row.sequence.generation for row in self.rows if row.samples]
+        return sum([generation is not None and generation.constrained is not None for generation in generations])
+
     def samples(self) -> dict[Sequence, int]:
         """Each sequence that is given a token, and the index of its sample."""
         return {row.sequence: index for index, row in enumerate(row for row in self.rows if row.samples)}

@@ -48,6 +48,7 @@ from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.running import RunningSet
+from palmette.runtime.scheduler.sampling import SamplePlanning
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.tally import Tally
 from palmette.runtime.scheduler.targets import Targets
@@ -114,6 +115,7 @@ class EngineCore:
             preempts=config.policy == "priority",
             clock=clock,
         )
+        self._sampling = SamplePlanning()
         self._requests = OpenRequests(self._running, self._queue, self._grammars, self._growth, self._tally, clock)
         self._health = Health(cache, self._running, self._requests, self._intake, clock, self._settle)
         self._steps = 0
@@ -235,10 +237,15 @@ class EngineCore:
     def _execute(self, batch: StepBatch) -> StepResult:
         self._steps += 1
         with self._tally.time("plan"):
-            step_plan, sample_plan = batch.step_plan(self._page_size), batch.sample_plan()
+            step_plan = batch.step_plan(self._page_size)
+            sample_plan = self._sampling.begin(batch)
         start = self._clock()
         with self._tally.time("execute"):
-            result = self._worker.sample(self._worker.forward(step_plan), sample_plan)
+            try:
+                handle = self._worker.forward(step_plan)
+            finally:
+                sample_plan.exception()  # whatever follows, nobody reads the batch any more
+            result = self._worker.sample(handle, sample_plan.result())
         if self._step_time is not None:
             self._step_time.observe(step_load(batch.rows), self._clock() - start)
         return result

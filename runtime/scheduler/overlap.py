@@ -21,18 +21,10 @@ from palmette.runtime.plan import SamplePlan, StepResult
 from palmette.runtime.scheduler.batch import StepBatch
 from palmette.runtime.scheduler.chunking import step_load
 from palmette.runtime.scheduler.core import EngineCore
+from palmette.runtime.scheduler.sampling import Pending
 from palmette.runtime.scheduler.sequence import Sequence
 
 T = TypeVar("T")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Pending(Protocol[R_co]):
-    """A call that was handed over. `result` waits for it and raises what it raised; `exception` only waits."""
-
-    def result(self) -> R_co: ...
-
-    def exception(self) -> BaseException | None: ...
 
 
 class InOrder(Protocol):
