@@ -9,7 +9,7 @@ import msgspec
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """An error on the wire. `kind` is the class name in this module."""
+    """An error on the wire. `kind` is the name of a class in this module."""
 
     kind: str
     message: str
@@ -37,7 +37,9 @@ class PalmetteError(Exception):
         return f"{self.message} {self.hint}".rstrip()
 
     def info(self) -> ErrorInfo:
-        return ErrorInfo(type(self).__name__, self.message, self.hint, self.param)
+        """On the wire: of the nearest kind that the other side knows, so that a narrower one keeps its status."""
+        known = (kind.__name__ for kind in type(self).__mro__ if _KINDS.get(kind.__name__) is kind)
+        return ErrorInfo(next(known, InternalError.__name__), self.message, self.hint, self.param)
 
 
 class InvalidRequest(PalmetteError):
@@ -139,8 +141,9 @@ class InternalError(PalmetteError):
 _KINDS: dict[str, type[PalmetteError]] = {
     kind.__name__: kind
     for kind in (
-        InvalidRequest, ContextLengthExceeded, NeverFits, GrammarError, Unsupported, ModelError, ModelNotFound,
-        DamagedModel, UnknownArchitecture, Aborted, TimedOut, Overloaded, EngineDied, BranchLost, InternalError,
+        InvalidRequest, ContextLengthExceeded, NeverFits, GrammarError, Forbidden, Unsupported, ModelError,
+        ModelNotFound, ResponseNotFound, DamagedModel, UnknownArchitecture, Aborted, TooSlow, TimedOut, Overloaded,
+        EngineDied, BranchLost, InternalError,
     )
 }  # fmt: skip
 
