@@ -8,15 +8,19 @@ tools run, the cache is told that the branch waits, and keeps it. Knows no backe
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
 from palmette.lang.errors import ProgramError
 from palmette.lang.program import Program
+from palmette.lang.replay import Replay, ReplayedTools
 from palmette.lang.state import ProgramState
 from palmette.lang.tools import Approval, Tool, ToolCall, ToolResult, ToolSet
+from palmette.lang.trace import Trace
 from palmette.lang.types import NotOfType
 from palmette.lang.usage import ProgramUsage
 from palmette.runtime.errors import InvalidRequest, PalmetteError
@@ -58,6 +62,10 @@ class AgentResult:
             raise self.error.again() if isinstance(self.error, ProgramError) else self.error
         return self._answer
 
+    def trace(self) -> Trace:
+        """Each call of the model and of the tools; see lang/trace.py."""
+        return self.state.trace()
+
     @property
     def calls(self) -> list[ToolCall]:
         return [call for step in self.steps for call in step.calls]
@@ -65,6 +73,18 @@ class AgentResult:
     def __repr__(self) -> str:
         answer = f" answer={self._answer!r:.60}" if self.error is None else ""
         return f"<AgentResult {self.ended} after {len(self.steps)} steps{answer}>"
+
+
+class _RunsCalls(Protocol):
+    """What the loop needs of tools."""
+
+    def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
+
+    async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
+
+    def expected_seconds(self, calls: Sequence[ToolCall]) -> float | None: ...
+
+    def longest_seconds(self, calls: Sequence[ToolCall]) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +120,7 @@ class Agent:
         result_characters: int,
         on_step: Callable[[AgentStep], object] | None,
     ) -> None:
-        self.tools = tools
+        self.tools: _RunsCalls = tools
         self.name = name
         self._turns = turns
         self._steps = steps
@@ -108,9 +128,12 @@ class Agent:
         self._least_calls = least_calls
         self._result_characters = result_characters
         self._on_step = on_step
+        self._bind()
+
+    def _bind(self) -> None:
         self._program = Program(self._body)
         self._aprogram = Program(self._abody)
-        self._program.__name__ = self._aprogram.__name__ = name  # type: ignore[attr-defined]
+        self._program.__name__ = self._aprogram.__name__ = self.name  # type: ignore[attr-defined]
 
     # On states of its own
 
@@ -146,12 +169,24 @@ class Agent:
             done.append(each[0] if error is None else self._failed(each or [AgentResult(state)], error))
         return done
 
+    def replay(self, trace: Trace) -> AgentResult:
+        """The run that `trace` was recorded of, once more: no model, and no tool, is asked."""
+        task = trace.about.get("task")
+        if not isinstance(task, str):
+            raise InvalidRequest("The trace is of no agent's run.", hint="Use result.trace() of Agent.run.")
+        again = copy.copy(self)
+        again.tools = ReplayedTools(trace)
+        again._bind()
+        return again.run(task, backend=Replay(trace))
+
     def _body(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
+        s._interpreter.recording.about = {"agent": self.name, "task": task}
         self._drive(s, task, results[0])
 
     async def _abody(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
+        s._interpreter.recording.about = {"agent": self.name, "task": task}
         await self._adrive(s, task, results[0])
 
     def _failed(self, results: list[AgentResult], error: PalmetteError) -> AgentResult:
@@ -253,6 +288,7 @@ class Agent:
             longest = self.tools.longest_seconds(turn.calls)
             s.hint(pin_seconds=longest + PIN_SLACK, tool_wait_seconds=longest if wait is None else wait)
             results = yield _Run(turn.calls)
+            s._interpreter.recording.ran(results, time.monotonic())
             s.hint(pin_seconds=0.0)
         step = AgentStep(turn.thought, tuple(turn.calls), tuple(results))
         result.steps.append(step)

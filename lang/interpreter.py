@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -36,6 +37,7 @@ from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord, call_ids, usage_report
 from palmette.lang.planning import Planned, plan, travels
 from palmette.lang.streams import TextStream
+from palmette.lang.trace import Kind, Open, Recording
 from palmette.lang.transcript import Transcript
 from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, EngineDied, TimedOut
@@ -56,6 +58,7 @@ class Interpreter:
         self.done: Arrival[None] = Arrival()
         self.failure: ProgramError | None = None
         self.transcript = Transcript()
+        self.recording = Recording()
         self.at: tuple[Location, Node] = (Location("?", 0, "?"), End())  # the node that runs
         self._connection = Connection(backend, namespace)
         self._pending: list[tuple[Part, str | None]] = []  # parts not sent yet; their text, where known here
@@ -161,6 +164,9 @@ class Interpreter:
             if self.failure is not None or self.done.done():
                 return False
             self.failure = error
+            where, node = self.at
+            name = node.node.name if isinstance(node, Generation | Selection) else None
+            self.recording.fail(str(error), _kind(node), name, where)
             dropped = [node for node, _ in self._queue]
             self._queue.clear()
         for node in dropped:
@@ -221,17 +227,30 @@ class Interpreter:
             last = not rest and self._ends()
             current = -1
             record: OutputRecord | None = None
+            call: Open | None = None
+            start = time.monotonic()
             self.at = planned[0].at
             async with contextlib.aclosing(self._connection.run([each.step for each in planned], last=last)) as results:
                 async for number, result in results:
                     each = planned[number]
                     if number != current:
                         current, record = number, each.record()
+                        call = self._begin_call(each, start)
                         self._begin_step(each, result)
+                    assert call is not None
+                    call.add(result)
                     if self._take(each, result, record):
+                        call.close()
+                        start = call.end
                         self.at = planned[min(number + 1, len(planned) - 1)].at
         for node, part in rest:
             self._passive(node, part)
+
+    def _begin_call(self, planned: Planned, start: float) -> Open:
+        node = planned.node
+        if node is None:
+            return self.recording.begin("text", None, planned.at[0], start, planned.step.parts)
+        return self.recording.begin(_kind(node) or "text", node.node.name, planned.at[0], start, planned.step.parts)
 
     def _begin_step(self, planned: Planned, result: Result) -> None:
         for node, part in planned.passive:
@@ -287,11 +306,13 @@ class Interpreter:
         """n outputs side by side from one prompt. The first one goes on; the others' branches end."""
         if any(text is None for _, text in self._pending):
             await self._flush()
+        start, paths = time.monotonic(), self.recording.fork()
         others = await self._connection.fork(self._parts(), generation.node.count - 1)
+        self.recording.note("fork", self.at[0], self._parts(), self._known_text() or "", start)
         self._commit(self._known_text() or "")
         records = [generation.record(index) for index in range(generation.node.count)]
         tasks = [
-            asyncio.ensure_future(self._one_of_several(connection, generation, index, records[index]))
+            asyncio.ensure_future(self._one_of_several(connection, generation, index, records[index], paths))
             for index, connection in enumerate((self._connection, *others))
         ]
         try:
@@ -306,15 +327,19 @@ class Interpreter:
         generation.fill(records)
 
     async def _one_of_several(
-        self, connection: Connection, generation: Generation, index: int, record: OutputRecord
+        self, connection: Connection, generation: Generation, index: int, record: OutputRecord, forks: str
     ) -> None:
+        state = f"{forks}{index - 1}/" if index else None
+        call = self.recording.begin("gen", generation.node.name, self.at[0], time.monotonic(), state=state)
         async with contextlib.aclosing(connection.run([generation.step(index=index)])) as results:
             async for _, chunk in results:
                 assert isinstance(chunk, Chunk), "a generation gives chunks"
+                call.add(chunk)
                 if index == 0:
                     self._wrote(record, chunk)
                 else:
                     record.add(chunk)
+        call.close()
         assert record.usage is not None
         self.usages.append(record.usage)
 
@@ -322,14 +347,17 @@ class Interpreter:
         try:
             if any(text is None for _, text in self._pending):
                 await self._flush()
+            start, paths = time.monotonic(), self.recording.fork()
             connections = await self._connection.fork(self._parts(), len(children))
+            self.recording.note("fork", self.at[0], self._parts(), self._known_text() or "", start)
             self._commit(self._known_text() or "")
         except BaseException as cause:
             error = self.failure or _failed(cause, *self.at)
             for child in children:
                 child.fail(error)
             raise
-        for child, connection in zip(children, connections, strict=True):
+        for index, (child, connection) in enumerate(zip(children, connections, strict=True)):
+            child.recording.path = f"{paths}{index}/"
             child._begin(connection, self.transcript)
 
     def _begin(self, connection: Connection, transcript: Transcript) -> None:
@@ -371,7 +399,10 @@ class Interpreter:
     async def _flush(self) -> None:
         """Send what is pending, so that the transcript's text is up to date."""
         if self._pending:
-            self._commit(await self._connection.extend(self._parts()))
+            start = time.monotonic()
+            appended = await self._connection.extend(self._parts())
+            self.recording.note("text", self.at[0], self._parts(), appended, start)
+            self._commit(appended)
 
     async def _end(self) -> None:
         """Nothing will be computed any more: only template text that is not known here has to be asked for."""
@@ -420,6 +451,13 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise TimedOut(f"{seconds:g} s have passed.", hint="Raise timeout, or ask for less (max_tokens, n).") from None
+
+
+def _kind(node: Node) -> Kind | None:
+    """What a trace calls a node that computes something."""
+    if isinstance(node, Generation):
+        return "gen"
+    return "select" if isinstance(node, Selection) else None
 
 
 def _failed(cause: BaseException, where: Location, node: Node) -> ProgramError:

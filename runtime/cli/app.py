@@ -24,6 +24,7 @@ from palmette.runtime.cli.models import commands as models
 from palmette.runtime.cli.models import fetch_model
 from palmette.runtime.cli.roofline import roofline
 from palmette.runtime.cli.simulate import simulate
+from palmette.runtime.cli.trace import trace
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InvalidRequest, PalmetteError
 from palmette.runtime.flags import engine_options
@@ -259,7 +260,7 @@ def chat(
         converse(conversation, params, system)
 
 
-for measuring in (bench, doctor, roofline, simulate):
+for measuring in (bench, doctor, roofline, simulate, trace):
     app.command()(measuring)
 
 
