@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from benchmarks.peers.base import System
 from benchmarks.peers.llama_cpp import LlamaCppServer
+from benchmarks.peers.openvino import OpenVinoGgufServer, OpenVinoServer
 from benchmarks.peers.ours import EngineInProcess, PalmetteServer
 from benchmarks.peers.vllm_cpu import VllmCpuServer
 
 SYSTEMS: dict[str, System] = {
-    system.name: system for system in (PalmetteServer(), EngineInProcess(), LlamaCppServer(), VllmCpuServer())
+    system.name: system
+    for system in (
+        PalmetteServer(),
+        EngineInProcess(),
+        LlamaCppServer(),
+        VllmCpuServer(),
+        OpenVinoServer(),
+        OpenVinoGgufServer(),
+    )
 }

@@ -1,8 +1,8 @@
-"""Writes a GGUF model in other forms: a Hugging Face folder (bf16), or a GGUF file of plain float32.
+"""Writes a GGUF model in other forms: a Hugging Face folder (bf16), or a GGUF file of plain float32 or float16.
 
-The folder is for peers that read nothing else. The float32 file is for comparing with llama.cpp sharply: on quantised
-weights it quantises activations to 8 bits too. Exports lie in the cache, are made once for a file, and are whole or not
-there. Called by vllm_cpu.py and tests/peers.
+The folder and the float16 file are for peers that read nothing else. The float32 file is for comparing with llama.cpp
+sharply: on quantised weights it quantises activations to 8 bits too. Exports lie in the cache, are made once for a
+file, and are whole or not there. Called by vllm_cpu.py, openvino.py and tests/peers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from palmette.runtime.text.tokenizer import Tokenizer
 
 def export_folder(model: Path) -> Path:
     """The folder of `model`, made now if it isn't there. Raises PeerError for a model that can't be written so."""
-    folder = _place(model, "")
+    folder = export_place(model, "")
     if folder.is_dir():
         return folder
     files = files_of(model)
@@ -52,7 +52,18 @@ def export_folder(model: Path) -> Path:
 
 def export_float32(model: Path) -> Path:
     """The same weights and metadata in a GGUF file whose tensors are all float32."""
-    target = _place(model, ".gguf")
+    return _export_plain(model, ".gguf", gguf.LlamaFileType.ALL_F32, np.float32)
+
+
+def export_float16(model: Path) -> Path:
+    """The same in a GGUF file whose matrices are float16, and whose vectors are float32."""
+    return _export_plain(model, ".f16.gguf", gguf.LlamaFileType.MOSTLY_F16, np.float16)
+
+
+def _export_plain(
+    model: Path, suffix: str, kind: gguf.LlamaFileType, matrices: type[np.float32] | type[np.float16]
+) -> Path:
+    target = export_place(model, suffix)
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,12 +74,13 @@ def export_float32(model: Path) -> Path:
     own = (gguf.Keys.General.ARCHITECTURE, gguf.Keys.General.FILE_TYPE)
     for field in reader.fields.values():
         if field.name not in own and not field.name.startswith("GGUF."):
-            kind, element = field.types[0], field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(field.name, field.contents(), kind, sub_type=element)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+            value_type, element = field.types[0], field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(field.name, field.contents(), value_type, sub_type=element)
+    writer.add_file_type(kind)
     for tensor in reader.tensors:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        writer.add_tensor(tensor.name, np.ascontiguousarray(values, dtype=np.float32))
+        form = matrices if values.ndim > 1 else np.float32
+        writer.add_tensor(tensor.name, np.ascontiguousarray(values, dtype=form))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -77,7 +89,7 @@ def export_float32(model: Path) -> Path:
     return target
 
 
-def _place(model: Path, suffix: str) -> Path:
+def export_place(model: Path, suffix: str) -> Path:
     """Where an export of this very file lies."""
     stat = model.stat()
     key = hashlib.sha256(f"{model.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]

@@ -139,7 +139,7 @@ def test_arguments_name_what_is_known() -> None:
     chosen = parse(["--against", "palmette,vllm", "--workloads", "trees"])
     assert (chosen.against, chosen.workloads) == (["palmette", "vllm"], ["trees"])
     assert parse([]).workloads == list(BUILDERS)
-    assert set(SYSTEMS) == {"palmette", "palmette-engine", "llama-cpp", "vllm"}
+    assert set(SYSTEMS) == {"palmette", "palmette-engine", "llama-cpp", "vllm", "openvino", "openvino-gguf"}
     with pytest.raises(SystemExit):
         parse(["--against", "nobody"])
 
