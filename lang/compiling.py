@@ -7,11 +7,11 @@ interpreter's results take, so what is read afterwards is what a run without com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
 
-from palmette.lang.backends.base import Backend, BackendBranch
+from palmette.lang.backends.base import Backend, BackendBranch, ProgramRun
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, TraceError, raised_at
 from palmette.lang.instructions import Concatenate, Fork, Generation, ScopeBegin, ScopeEnd, Selection
@@ -27,18 +27,6 @@ from palmette.lang.variables import Variable
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, Unsupported, from_info
 from palmette.runtime.messages import programs as plans
 from palmette.runtime.messages.programs import CallResult, ProgramEvent, RunProgram, Scalar, Value, resolved
-
-
-class ProgramRun(Protocol):
-    """A running plan on a backend."""
-
-    def events(self) -> AsyncGenerator[ProgramEvent, None]:
-        """What it gives, to the end. Closing the iterator aborts it."""
-        ...
-
-    async def answer(self, result: CallResult) -> None:
-        """The result of a Call that an event asked for."""
-        ...
 
 
 class RunsPrograms(Protocol):
@@ -293,7 +281,7 @@ class _Player:
             self.fail(from_info(event.error), cause.where, cause.node)
             return
         try:
-            if event.operation != self._at:
+            if event.operation > self._at:
                 self._at = event.operation
                 self._begin(recorded)
             self._take(recorded, event)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Step
 from palmette.runtime.messages.hints import BranchHint
+from palmette.runtime.messages.programs import CallResult, ProgramEvent
 
 Result = Chunk | ChoiceScores
 
@@ -37,6 +38,18 @@ class BackendBranch(Protocol):
 
     async def close(self) -> None:
         """Release the branch; aborts a running verb. Idempotent."""
+        ...
+
+
+class ProgramRun(Protocol):
+    """A running plan on a backend."""
+
+    def events(self) -> AsyncGenerator[ProgramEvent, None]:
+        """What it gives, to the end. Closing the iterator aborts it."""
+        ...
+
+    async def answer(self, result: CallResult) -> None:
+        """The result of a Call that an event asked for."""
         ...
 
 

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from palmette.lang.backends.base import BackendBranch
+from palmette.lang.backends.base import BackendBranch, ProgramRun
 from palmette.runtime.errors import EngineDied
+from palmette.runtime.messages.programs import RunProgram
 
 
 class FrontendLike(Protocol):
     """What this backend calls of runtime/frontend, on the engine's loop."""
 
     async def open_branch(self, namespace: str = "") -> BackendBranch: ...
+
+    def run_program(self, request: RunProgram) -> ProgramRun: ...
 
     async def flush_cache(self) -> int: ...
 
@@ -46,6 +49,10 @@ class EngineBackend:
 
     async def open(self, *, namespace: str = "") -> BackendBranch:
         return await self.engine.frontend.open_branch(namespace)
+
+    async def run_program(self, request: RunProgram) -> ProgramRun:
+        """A compiled program, beside the frontend."""
+        return self.engine.frontend.run_program(request)
 
     async def flush_cache(self) -> int:
         return await self.engine.frontend.flush_cache()

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from palmette.lang.backends.base import BackendBranch, Result
+from palmette.lang.backends.base import BackendBranch, ProgramRun, Result
+from palmette.lang.backends.http_programs import HttpProgramRun
 from palmette.lang.backends.wire import CONNECT_SECONDS, Answer, Server
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
@@ -29,6 +30,7 @@ from palmette.runtime.messages.branches import (
     Tokens,
 )
 from palmette.runtime.messages.hints import BranchHint
+from palmette.runtime.messages.programs import RunProgram
 from palmette.runtime.messages.tokens import unpack
 
 RUN = "/v1/branches/run"
@@ -64,6 +66,14 @@ class HttpBackend:
     async def open(self, *, namespace: str = "") -> BackendBranch:
         """A branch that the server makes with its first verb, so that opening costs no message."""
         return HttpBranch(self, namespace)
+
+    async def run_program(self, request: RunProgram) -> ProgramRun:
+        """A compiled program, in one request."""
+        return HttpProgramRun(self, request)
+
+    def check(self, path: str, status: int, body: bytes) -> dict[str, Any]:
+        """The JSON of an answer. Raises the server's error."""
+        return _answered("POST", self.url + path, status, body)
 
     async def flush_cache(self) -> int:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])

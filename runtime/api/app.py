@@ -19,6 +19,7 @@ from palmette.runtime.api import (
     openai_completions,
     operations,
     pages,
+    programs,
     rerank,
     responses,
     score,
@@ -82,6 +83,7 @@ def create_app(
         app.include_router(room.router(surface))
     app.include_router(native.router(surface))
     app.include_router(branches.router(surface, table))
+    app.include_router(programs.router(surface))
     app.include_router(pages.router(app, frontend.offload))
     document.install(app)
     app.add_middleware(Access, keys=keys, origins=options.origins)

@@ -103,6 +103,12 @@ class Branch:
             self._state, appended = await self._engine.append(self._state, parts, encode=False)
             return appended
 
+    async def previewed(self, parts: Sequence[Part]) -> BranchState:
+        """The state as `parts` would make it; the branch stays as it is."""
+        async with self._turn:
+            self._check_open()
+            return (await self._engine.append(self._state, parts, encode=False))[0]
+
     async def run(
         self, steps: Sequence[Step], *, last: bool = False
     ) -> AsyncGenerator[tuple[int, Chunk | ChoiceScores], None]:

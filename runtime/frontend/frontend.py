@@ -26,6 +26,7 @@ from palmette.runtime.frontend.chat_prompt import ChatPrompts
 from palmette.runtime.frontend.chats import Chats
 from palmette.runtime.frontend.engine_health import EngineHealth, Health
 from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.graph_run import GraphRun
 from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.output_ids import OutputIds
@@ -33,6 +34,7 @@ from palmette.runtime.frontend.state import BranchState, Message, StateEditor, T
 from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.hints import Hint
+from palmette.runtime.messages.programs import RunProgram, check
 from palmette.runtime.messages.replies import (
     Answer,
     Counters,
@@ -442,6 +444,11 @@ class Frontend:
     async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch:
         """A new branch; see lang/backends/base.py for its verbs. `scheduling`: of each of them."""
         return Branch(self, namespace=namespace, scheduling=scheduling)
+
+    def run_program(self, request: RunProgram, scheduling: Scheduling = Scheduling()) -> GraphRun:
+        """A compiled program, as one run. Raises InvalidRequest for a plan that can't be run."""
+        check(request.plan, self.vocabulary.size)
+        return GraphRun(self, request, scheduling)
 
     async def append(self, state: BranchState, parts: Sequence[Part], *, encode: bool) -> tuple[BranchState, str]:
         """A branch's state with `parts` behind it (see StateEditor); `encode`: with nothing left pending."""

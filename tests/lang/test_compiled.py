@@ -1,0 +1,363 @@
+"""Compiled programs on a real engine with the tiny model, in process and over HTTP: the same as interpreted, bit for
+bit, whatever the program."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import pytest
+import uvicorn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import palmette as sgl
+from palmette import TraceError, assistant, function, gen, match, repeat, select, system, user, when
+from palmette.lang.backends.engine import EngineBackend
+from palmette.lang.backends.http import RuntimeEndpoint
+from palmette.runtime.api.app import create_app
+
+SEED = {"seed": 7, "temperature": 1.0, "max_new_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[sgl.Engine]:
+    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def url(engine: sgl.Engine) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(create_app(engine.frontend), port=0, log_level="error"))
+    running = asyncio.run_coroutine_threadsafe(server.serve(), engine.loop)
+    while not server.started:
+        assert not running.done(), running.exception()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    running.result(10)
+
+
+@pytest.fixture(scope="module")
+def endpoint(url: str) -> Iterator[RuntimeEndpoint]:
+    endpoint = RuntimeEndpoint(url)
+    yield endpoint
+    endpoint.shutdown()
+
+
+@pytest.fixture(params=["engine", "http"])
+def real(request, engine: sgl.Engine):
+    return EngineBackend(engine) if request.param == "engine" else request.getfixturevalue("endpoint")
+
+
+def told(state: sgl.ProgramState) -> dict[str, Any]:
+    """Everything that a program's state says, usage's cached part aside."""
+    return {
+        "text": state.text(),
+        "messages": state.messages(),
+        "variables": {name: state[name] for name in sorted(state.variables())},
+        "calls": state.usage().calls,
+        "prompts": state.usage().prompt_tokens,
+        "result": state.ret_value,
+    }
+
+
+def both(program: Any, backend: Any, *args: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    plain = told(program.run(*args, backend=backend, **SEED, **options))
+    return plain, told(program.compile().run(*args, backend=backend, **SEED, **options))
+
+
+@function
+def everything(s, question):
+    s += system("You think.") + user(question)
+    forks = s.fork(3)
+    for number, fork in enumerate(forks):
+        fork += assistant(f"Plan {number}: " + gen("plan", max_tokens=3 + 2 * number))
+    forks.join()
+    s += assistant("Of " + s["plan"][0] + f" and {s['plan'][1]}, " + select("best", ["the first", "the second"]))
+    with s.var_scope("end"):
+        s += user("How many? ")
+        s += gen("count", type=int) + " " + gen("sure", type=Literal["yes", "no"])
+    s += gen("several", n=3, max_tokens=4)
+    s += "|" + s["several"][2] + f"{s['count']}"
+    with s.copy() as copied:
+        copied += "copied " + gen("copy", max_tokens=4, seed=3)
+    s.set_var("kept", s["copy"])
+    return {"best": s["best"], "said": f"<{s['plan'][1]}>", "all": s["several"]}
+
+
+def test_everything_is_as_interpreted(real) -> None:
+    plain, compiled = both(everything, real, "why?")
+    assert compiled == plain
+
+
+@function
+def flowing(s, word, most):
+    s += "Begin." + gen("x", max_tokens=2)
+    s += when(s["x"] == word, "yes", lambda t: t.__iadd__(" no " + gen("y", max_tokens=3)))
+    s += when(s["x"] != word, lambda t: forked(t), "nothing")
+    s += repeat(gen("x", max_tokens=1), until=lambda t: t["x"].strip() == "", at_most=most)
+    s += f"<{s['x']}>"
+    s += select("z", ["a", "b"])
+    s += match("z", {"a": gen("w", max_tokens=2), "b": gen("w", max_tokens=3) + "."}, "none")
+    s += s["w"]
+    with s.fork(2) as forks:
+        forks += gen("last", max_tokens=4)
+    return s["w"].strip().lower()
+
+
+def forked(s):
+    with s.copy() as copied:
+        copied += gen("deep", max_tokens=4)
+    s += s["deep"][0] if isinstance(s["deep"], list) else s["deep"]
+
+
+def test_flow_is_as_interpreted(real) -> None:
+    for most in (1, 4):
+        plain, compiled = both(flowing, real, "?", most)
+        assert compiled == plain
+
+
+def test_coroutine_programs_compile(engine) -> None:
+    @function
+    async def asking(s):
+        s += "a" + gen("x")
+        s += await s.aget("x") + gen("y")
+        return await s.aget("y")
+
+    plain, compiled = both(asking, engine)
+    assert compiled == plain
+
+
+def test_batches_and_streams_compile(engine) -> None:
+    @function
+    def asking(s, word):
+        s += word + gen("x")
+        s += s["x"]
+
+    words = [{"word": word} for word in "abcdef"]
+    plain = asking.run_batch(words, backend=engine, **SEED)
+    compiled = asking.compile().run_batch(words, backend=engine, **SEED)
+    assert [state.text() for state in compiled] == [state.text() for state in plain]
+    streamed = asking.compile().run("a", backend=engine, stream=True, **SEED)
+    assert "".join(streamed.text_iter()) == asking.run("a", backend=engine, **SEED).text()
+    streamed = asking.compile().run("a", backend=engine, stream=True, **SEED)
+    assert "".join(streamed.text_iter("x")) == streamed["x"]
+
+
+def test_calls_go_to_the_programs_functions(real) -> None:
+    asked = []
+
+    def look_up(what: str, number: int) -> str:
+        asked.append((what, number))
+        return f"{len(what)} and {number}"
+
+    @function
+    def looking(s):
+        s += "Look: " + gen("what")
+        s.call("found", look_up, s["what"], 3, seconds=0.1)
+        s += "\nFound: " + s["found"] + gen("answer")
+        return s["found"]
+
+    plain, compiled = both(looking, real)
+    assert compiled == plain
+    assert asked[0] == asked[1]
+
+
+def test_a_function_that_raises_fails_its_program_at_its_line(real) -> None:
+    def look_up(what: str) -> str:
+        raise KeyError("nothing")
+
+    @function
+    def looking(s):
+        s += "Look: " + gen("what")
+        s.call("found", look_up, s["what"])
+        s += s["found"]
+
+    state = looking.compile().run(backend=real, **SEED)
+    with pytest.raises(sgl.ProgramError, match="nothing"):
+        state["found"]
+    with pytest.raises(sgl.ProgramError, match="nothing"):
+        state.text()
+    assert isinstance(state["what"], str)
+
+
+def test_a_failed_fork_fails_who_reads_it_only(real) -> None:
+    @function
+    def failing(s):
+        s += "a"
+        forks = s.fork(2)
+        forks[0] += gen("x", max_tokens=10**6)
+        forks[1] += gen("y")
+        s += forks[1]["y"]
+
+    state = failing.compile().run(backend=real, **SEED)
+    assert state.text() == failing.run(backend=real, **SEED).text()
+    assert "max_tokens" in str(state._children[0].error())
+
+    @function
+    def reading(s):
+        fork = s.copy()
+        fork += "a" + gen("x", max_tokens=10**6)
+        s += fork["x"]
+
+    error = reading.compile().run(backend=real, **SEED).error()
+    assert error is not None
+    assert error.node == "gen('x')"
+
+
+def test_branches_not_taken_leave_their_variables_unwritten(engine) -> None:
+    @function
+    def deciding(s):
+        s += "a" + gen("x")
+        s += when(s["x"] == "never that", gen("y"))
+
+    state = deciding.compile().run(backend=engine, **SEED)
+    assert state["x"]
+    with pytest.raises(sgl.ProgramError, match="not taken"):
+        state["y"]
+
+
+def test_what_cant_be_traced_raises_or_is_interpreted(engine) -> None:
+    @function
+    def deciding(s):
+        s += "a" + gen("x")
+        s += "b" if len(s["x"]) > 3 else "c"
+
+    with pytest.raises(TraceError, match="length"):
+        deciding.compile().run(backend=engine)
+    program = deciding.compile(or_interpret=True)
+    assert program.run(backend=engine, **SEED).text() == deciding.run(backend=engine, **SEED).text()
+    assert "length" in str(program.not_compiled)
+
+
+def test_cancelling_and_deadlines_abort(engine) -> None:
+    @function
+    def endless(s):
+        s += "a" + gen("x", max_tokens=2000, ignore_eos=True)
+
+    state = endless.compile().run(backend=engine, deadline=0.2)
+    with pytest.raises(sgl.ProgramError, match="deadline"):
+        state["x"]
+    state = endless.compile().run(backend=engine)
+    time.sleep(0.1)
+    state.cancel()
+    with pytest.raises(sgl.ProgramError, match="cancelled"):
+        state["x"]
+
+
+def test_a_backend_without_programs_is_refused_by_name() -> None:
+    with pytest.raises(sgl.PalmetteError, match="scripted"):
+        everything.compile().run("why?")
+
+
+# Random programs
+
+Step = tuple[object, ...]
+NAMES = "xyz"
+words = st.text("ab ", min_size=1, max_size=4)
+leaf = st.one_of(
+    st.tuples(st.just("text"), words),
+    st.tuples(st.just("gen"), st.sampled_from(NAMES), st.integers(1, 4)),
+    st.tuples(st.just("select"), st.sampled_from(NAMES), st.lists(st.sampled_from(["no", "yes", " a"]), min_size=1,
+                                                                  max_size=3, unique=True)),
+    st.tuples(st.just("int"), st.just("n")),
+    st.tuples(st.just("insert"), st.sampled_from(NAMES)),
+    st.tuples(st.just("format"), st.sampled_from([*NAMES, "n"])),
+    st.tuples(st.just("turn"), st.sampled_from(["user", "assistant"]), words),
+    st.tuples(st.just("text so far")),
+)  # fmt: skip
+steps = st.recursive(
+    st.lists(leaf, max_size=4),
+    lambda inner: st.lists(
+        st.one_of(
+            leaf,
+            st.tuples(st.just("fork"), st.sampled_from(["gather_variable", "concate_and_append"]),
+                      st.lists(inner, min_size=1, max_size=3)),
+            st.tuples(st.just("when"), st.sampled_from(NAMES), st.sampled_from(["no", "yes"]), inner, inner),
+            st.tuples(st.just("repeat"), st.sampled_from(NAMES), st.integers(1, 3), inner),
+            st.tuples(st.just("scope"), st.sampled_from("vw"), inner),
+        ),
+        max_size=4,
+    ),
+    max_leaves=10,
+)  # fmt: skip
+
+
+def write(s: Any, program: Sequence[Step], depth: int = 0) -> None:
+    for step in program:
+        match step:
+            case ("text", str(word)):
+                s += word
+            case ("gen", str(name), int(tokens)):
+                s += gen(name, max_tokens=tokens)
+            case ("select", str(name), list(choices)):
+                s += select(name, choices)
+            case ("int", str(name)):
+                s += gen(name, type=int, max_tokens=4)
+            case ("insert", str(name)) if name in s and not isinstance(s[name], list):
+                s += s[name]
+            case ("format", str(name)) if name in s and not isinstance(s[name], list):
+                s += f"<{s[name]}>"
+            case ("turn", str(role), str(word)) if depth == 0:
+                s += getattr(sgl, role)(word)
+            case ("text so far",):
+                s.set_var("so_far", s.text())
+                s += "\n" + s["so_far"]
+            case ("fork", str(mode), list(branches)):
+                forks = s.fork(len(branches))
+                for fork, branch in zip(forks, branches, strict=True):
+                    write(fork, branch, depth)
+                forks.join(mode)
+            case ("when", str(name), str(word), list(then), list(otherwise)) if name in s:
+                if not isinstance(s[name], list):
+                    s += when(
+                        s[name] == word,
+                        lambda t, body=then: write(t, body, depth + 1),
+                        lambda t, body=otherwise: write(t, body, depth + 1),
+                    )
+            case ("repeat", str(name), int(most), list(body)) if name in s:
+                if not isinstance(s[name], list):
+                    s += repeat(
+                        lambda t, body=body: write(t, body, depth + 1),
+                        until=lambda t, name=name: t[name] == "no" if not isinstance(t[name], list) else True,
+                        at_most=most,
+                    )
+            case ("scope", str(name), list(inner)):
+                with s.var_scope(name):
+                    write(s, inner, depth)
+
+
+program_seed = st.integers(0, 2**32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps, program_seed)
+def test_random_programs_give_the_same_tokens(engine, program: Sequence[Step], seed: int) -> None:
+    @function
+    def written(s):
+        s += "Go:" + gen("x", max_tokens=2) + select("y", ["no", "yes"])
+        write(s, program)
+
+    options = {"backend": engine, "seed": seed, "temperature": 1.5}
+    plain = written.run(**options)
+    try:
+        compiled = written.compile().run(**options)
+    except TraceError as error:
+        refused = str(error)
+        compiled = None
+    if compiled is None:
+        assert "different things" in refused
+        return
+    failed = plain.error()
+    if failed is not None:
+        error = compiled.error()
+        assert error is not None
+        assert type(error.cause) is type(failed.cause)
+        return
+    assert compiled.text() == plain.text()
+    assert compiled.messages() == plain.messages()
+    for name in plain.variables():
+        assert compiled[name] == plain[name], name
