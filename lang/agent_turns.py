@@ -96,7 +96,7 @@ class CallTurns:
         s += user(task)
 
     def _prompt(self) -> str:
-        call = '{"name": "the tool\'s name", "arguments": {…}}'
+        call = '{"name": …, "arguments": {…}}'
         several = f" or up to {self._parallel} at once, as a list [{call}, …]," if self._parallel > 1 else ""
         think = "Write a short thought on one line, and then" if self._thought_tokens else "Write"
         return "\n\n".join(
@@ -195,12 +195,13 @@ class ReactTurns:
         s += f"\nQuestion: {task}\n"
 
     def _prompt(self) -> str:
-        lead = f"{self._instructions}\n\n" if self._instructions else ""
+        """In prose: small models copy a form that is shown to them with words in its places."""
+        tail = f"\n{self._instructions}\n" if self._instructions else ""
         return (
-            f"{lead}Questions are answered with tools. Each line describes one as JSON:\n{described(self._tools)}\n\n"
-            "Question: what is asked\nThought: what to do next\n"
-            'Action: {"name": "the tool\'s name", "arguments": {…}}\nObservation: what it returned\n'
-            "… and so on, until a thought says that the answer is known …\nAnswer: the answer, on one line\n"
+            f"Questions are answered with tools. Each line describes one as JSON:\n{described(self._tools)}\n\n"
+            "Each Question is followed by a Thought, and that by an Action, which is a call as JSON with name and"
+            " arguments, and by its Observation, which is what the tool returned. So it goes on, until a Thought says"
+            f" what the answer is; then comes the Answer, on one line.\n{tail}"
         )
 
     def write(self, s: Any, name: str, *, last: bool, must_call: bool) -> Writing:

@@ -59,9 +59,11 @@ _NAMES = {
     "NotOfType": _LANG + "types",
     **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
     **dict.fromkeys(("agent", "Agent", "AgentResult", "AgentStep"), _LANG + "agents"),
+    "McpServer": _LANG + "mcp",
     "Trace": _LANG + "trace",
     "Replay": _LANG + "replay",
     "RuntimeEndpoint": _LANG + "backends.http",
+    "OpenAI": _LANG + "backends.openai",
     "ScriptedBackend": _LANG + "backends.scripted",
     "Engine": "palmette.runtime.engine",
     "EngineConfig": "palmette.runtime.config",
@@ -77,7 +79,6 @@ _ELSEWHERE = {
     "video": "the models here read text only",
     "gen_int": "use gen(..., type=int)",
     "gen_string": "use gen(...)",
-    "OpenAI": "run on Runtime() or RuntimeEndpoint(url)",
     "Anthropic": "run on Runtime() or RuntimeEndpoint(url)",
     "LiteLLM": "run on Runtime() or RuntimeEndpoint(url)",
     "VertexAI": "run on Runtime() or RuntimeEndpoint(url)",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from palmette.lang.agents import agent as agent
     from palmette.lang.backends.engine import Runtime as _Runtime
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
+    from palmette.lang.backends.openai import OpenAI as OpenAI
     from palmette.lang.backends.scripted import ScriptedBackend as ScriptedBackend
     from palmette.lang.branches import StateGroup as StateGroup
     from palmette.lang.choices import ChoicesMethod as ChoicesMethod
@@ -112,6 +114,7 @@ if TYPE_CHECKING:
     from palmette.lang.errors import ProgramError as ProgramError
     from palmette.lang.errors import TraceError as TraceError
     from palmette.lang.graph import Graph as Graph
+    from palmette.lang.mcp import McpServer as McpServer
     from palmette.lang.primitives import assistant as assistant
     from palmette.lang.primitives import assistant_begin as assistant_begin
     from palmette.lang.primitives import assistant_end as assistant_end

@@ -1,0 +1,143 @@
+"""Programs over an OpenAI-compatible API, which is this project's own server; and what such an API can't do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from live_server import LiveServer
+
+import palmette as sgl
+from palmette import OpenAI, agent, assistant, function, gen, select, tool, user
+from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import EngineConfig
+from palmette.runtime.engine import build_core, build_frontend
+from palmette.runtime.errors import EngineDied, Forbidden, InvalidRequest, PalmetteError, Unsupported
+from palmette.runtime.frontend import Frontend
+from palmette.runtime.link import LocalLink
+
+pytestmark = pytest.mark.server
+
+
+def _frontend() -> Frontend:
+    config = EngineConfig(model="tiny", kv_tokens=16384, threads=1)
+    return build_frontend(config, resolve("tiny"), LocalLink(build_core(config, resolve("tiny"))))
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with LiveServer(_frontend) as server:
+        yield server.url + "/v1"
+
+
+@pytest.fixture
+def api(url: str) -> Iterator[OpenAI]:
+    backend = OpenAI("tiny", url)
+    yield backend
+    backend.shutdown()
+
+
+@function
+def chat(s):
+    s += sgl.system("Be brief.") + user("Hello")
+    s += assistant(gen("a", max_tokens=6))
+    s += user("More: " + s["a"])
+    forks = s.fork(2)
+    forks += assistant(gen("b", max_tokens=4))
+    forks.join()
+
+
+def test_a_chat_writes_what_it_writes_on_the_engine(url: str, api: OpenAI) -> None:
+    state = chat.run(temperature=0, backend=api)
+    own = chat.run(temperature=0, backend=sgl.RuntimeEndpoint(url))
+    assert state["a"] == own["a"], "what follows differs, as this text isn't wholly UTF-8"
+    assert len(state["b"]) == 2
+    assert state.messages()[:3] == own.messages()[:3]
+    assert state.text() == f"system: Be brief.\nuser: Hello\nassistant: {state['a']}\nuser: More: {state['a']}\n"
+    meta, there = state.get_meta_info("a"), own.get_meta_info("a")
+    assert meta["prompt_tokens"] == there["prompt_tokens"]
+    assert meta["finish_reason"]["type"] == "length"
+
+
+def test_text_goes_over_completions(url: str, api: OpenAI) -> None:
+    @function
+    def program(s):
+        s += "One, two," + gen("a", max_tokens=4, stop="\n", seed=1) + " and" + gen("b", max_tokens=3, seed=2)
+
+    state, own = program.run(backend=api), program.run(backend=sgl.RuntimeEndpoint(url))
+    assert state["a"] == own["a"]
+    assert state.text() == f"One, two,{state['a']} and{state['b']}"
+    assert "".join(program.run(backend=api, stream=True).text_iter("a")) == own["a"]
+
+
+def test_an_agent_over_the_api(api: OpenAI) -> None:
+    @tool
+    def lamp(on: bool) -> str:
+        """Switches the lamp."""
+        return f"it is {'on' if on else 'off'}"
+
+    result = agent([lamp], steps=1, least_calls=1, step_tokens=80, answer_tokens=80).run("Light!", seed=1, backend=api)
+    assert result.steps[0].calls[0].name == "lamp"
+    assert result.steps[0].results[0].text.startswith("it is o")
+
+
+def refused(backend: OpenAI, *nodes: Any, **options: Any) -> PalmetteError:
+    @function
+    def program(s):
+        for node in nodes:
+            s += node
+
+    error = program.run(backend=backend, **options).error()
+    assert isinstance(error, sgl.ProgramError)
+    assert isinstance(error.cause, PalmetteError)
+    return error.cause
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([user("x"), select("y", choices=["a", "b"])], "select: an OpenAI-compatible API doesn't score"),
+        ([user("x"), gen("y")], "gen in no turn"),
+        ([user("x" + gen("y"))], "gen in the turn of user"),
+        ([user("x"), "y" + gen("z")], "text outside of turns"),
+        (["x", user("y")], "turns behind text"),
+        ([user("x"), assistant("So " + gen("y"))], "gen behind text"),
+        ([user("x"), assistant(gen("y", type=int))], "stop_regex="),
+        ([user("x"), assistant(gen("y", regex="a+"))], "follows a regex is not possible"),
+        (["x" + gen("y", json_schema={"type": "object"})], "follows a json schema in completions"),
+        (["x" + gen("y", top_k=3)], "top_k=3"),
+        (["x" + gen("y", logprobs=True)], "logprobs=True"),
+        (["x" + gen("y", priority=1)], "priority=1"),
+        (["x" + sgl.separate_reasoning(gen("y"))], "separate_reasoning"),
+    ],
+)
+def test_what_an_api_cannot_do_is_refused_by_name(api: OpenAI, nodes: list[Any], said: str) -> None:
+    error = refused(api, *nodes)
+    assert isinstance(error, Unsupported)
+    assert said in str(error)
+
+
+def test_servers_that_know_more(url: str) -> None:
+    backend = OpenAI("tiny", url, extensions=True)
+
+    @function
+    def program(s):
+        s += user("x")
+        s += assistant("So " + gen("y", max_tokens=4, top_k=1, min_tokens=4, ignore_eos=True))
+
+    state = program.run(backend=backend)
+    assert state["y"] == program.run(backend=sgl.RuntimeEndpoint(url))["y"]
+    assert state.messages()[1]["content"] == "So " + state["y"]
+    backend.shutdown()
+
+
+def test_apis_that_refuse_or_are_not_there(url: str) -> None:
+    assert "status 40" in str(refused(OpenAI("other", url), "x" + gen("y")))
+    assert isinstance(refused(OpenAI("x", "http://127.0.0.1:9/v1"), "x" + gen("y")), EngineDied)
+    assert isinstance(refused(OpenAI("tiny", url), "x" + gen("y"), namespace="n"), Unsupported)
+    with pytest.raises(InvalidRequest, match="is not a URL"):
+        OpenAI("x", "localhost")
+    with pytest.raises(Unsupported, match="flush"):
+        sgl.flush_cache(OpenAI("x", url))
+    assert Forbidden.http_status == 403
