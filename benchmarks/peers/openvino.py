@@ -39,7 +39,7 @@ class OpenVinoServer:
         return all(self.venv.version(package) is not None for package in ("openvino-genai", "nncf", "uvicorn"))
 
     def install(self) -> None:
-        """About 200 MB of packages; needs no compiler."""
+        """Half a gigabyte of packages on disk; needs no compiler."""
         if not self.installed():
             self.venv.install()
 
