@@ -42,7 +42,15 @@ def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.server
 @pytest.mark.parametrize("over_http", [False, True])
-def test_every_block_runs(over_http: bool, root: Path, runtimes: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_block_runs(
+    over_http: bool,
+    root: Path,
+    runtimes: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (root / "docs" / "language.md").read_text(), re.DOTALL)
     assert len(blocks) >= 13
     names: dict[str, object] = {"__name__": "page"}

@@ -89,6 +89,7 @@ def refused(backend: OpenAI, *nodes: Any, **options: Any) -> PalmetteError:
             s += node
 
     error = program.run(backend=backend, **options).error()
+    backend.shutdown()
     assert isinstance(error, sgl.ProgramError)
     assert isinstance(error.cause, PalmetteError)
     return error.cause
