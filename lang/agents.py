@@ -8,6 +8,7 @@ tools run, the cache is told that the branch waits, and keeps it. Knows no backe
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,6 +17,8 @@ from typing import Any, Literal, Protocol
 
 from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
 from palmette.lang.errors import ProgramError
+from palmette.lang.loop import run_on
+from palmette.lang.native_turns import Chat, NativeTurns, chat_of
 from palmette.lang.program import Program
 from palmette.lang.replay import Replay, ReplayedTools
 from palmette.lang.state import ProgramState
@@ -25,7 +28,7 @@ from palmette.lang.types import NotOfType
 from palmette.lang.usage import ProgramUsage
 from palmette.runtime.errors import InvalidRequest, PalmetteError
 
-Mode = Literal["calls", "react"]
+Mode = Literal["calls", "react", "native"]
 Ended = Literal["answered", "steps", "tokens", "failed"]
 
 PIN_SLACK = 5.0
@@ -101,7 +104,7 @@ class _Run:
     calls: Sequence[ToolCall]
 
 
-_Loop = Generator[_Read | _Run, Any, None]
+_Loop = Generator[_Read | _Run | Chat, Any, None]
 
 
 class Agent:
@@ -221,6 +224,8 @@ class Agent:
                 return
             if isinstance(wanted, _Read):
                 given = s.get_var(wanted.name), s.get_meta_info(wanted.name)["completion_tokens"]
+            elif isinstance(wanted, Chat):
+                given = _chatted(run_on(s._backend.loop, chat_of(s._backend)(wanted.body)))
             else:
                 given = self.tools.run(wanted.calls)
 
@@ -234,6 +239,9 @@ class Agent:
                 return
             if isinstance(wanted, _Read):
                 given = await s.aget(wanted.name), (await s.aget_meta_info(wanted.name))["completion_tokens"]
+            elif isinstance(wanted, Chat):
+                work = asyncio.run_coroutine_threadsafe(chat_of(s._backend)(wanted.body), s._backend.loop)
+                given = _chatted(await asyncio.wrap_future(work))
             else:
                 given = await self.tools.arun(wanted.calls)
 
@@ -267,7 +275,7 @@ class Agent:
             return "tokens"
         return None
 
-    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read, Any, tuple[Turn, int]]:
+    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read | Chat, Any, tuple[Turn, int]]:
         """What the model does next, and how many tokens it wrote."""
         writing = self._turns.write(s, f"{self.name}.{number}", last=last, must_call=number <= self._least_calls)
         spent, value = 0, None
@@ -277,7 +285,7 @@ class Agent:
             except StopIteration as stop:
                 turn: Turn = stop.value
                 return turn, spent
-            value, tokens = yield _Read(name)
+            value, tokens = yield name if isinstance(name, Chat) else _Read(name)
             spent += tokens
 
     def _act(self, s: ProgramState, turn: Turn, result: AgentResult) -> _Loop:
@@ -319,7 +327,8 @@ def agent(
     """An agent that works on a task with `tools`.
 
     `mode`: "calls", turns of a chat in each of which the model writes a call, or several at once up to `parallel`, or
-    its answer, as JSON; "react", a text of thoughts, actions and observations for models without a chat template.
+    its answer, as JSON; "react", a text of thoughts, actions and observations for models without a chat template;
+    "native", a chat in which calls have the model's own format, on backends that offer it (servers).
     `answer`: the type of the answer. `steps`: turns with calls at most; `tokens`: that the model writes at most, of
     which each turn may take `thought_tokens` and `step_tokens`, the answer `answer_tokens`. Where a limit is reached it
     must answer with what it knows. `least_calls`: so many turns call a tool before there may be an answer.
@@ -373,7 +382,12 @@ def agent(
     )
 
 
-_MODES: Mapping[str, type[CallTurns] | type[ReactTurns]] = {"calls": CallTurns, "react": ReactTurns}
+_MODES: Mapping[str, Callable[..., Turns]] = {"calls": CallTurns, "react": ReactTurns, "native": NativeTurns}
+
+
+def _chatted(reply: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """A chat's answer, and the tokens that were written for it."""
+    return reply, int((reply.get("usage") or {}).get("completion_tokens") or 0)
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

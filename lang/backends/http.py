@@ -78,6 +78,10 @@ class HttpBackend:
     async def flush_cache(self) -> int:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
+    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
+        return await self.post("/v1/chat/completions", {"model": "default", **body})
+
     def close_soon(self, branch_id: str) -> None:
         """Close a branch with the next message to the server, or with one for all that have ended by then."""
         self._ended.append(branch_id)

@@ -8,6 +8,7 @@ log-probabilities by token id. Options that only some servers know (vLLM, SGLang
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
@@ -113,20 +114,36 @@ class OpenAI:
 
     async def stream(self, api: Api, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The events of a call's answer."""
+        path = "/chat/completions" if api == "chat" else "/completions"
+        async with self._posted(path, body) as answer:
+            async for data in _events(answer.pieces):
+                if data == b"[DONE]":
+                    continue
+                event: dict[str, Any] = msgspec.json.decode(data)
+                if event.get("error"):
+                    raise InternalError(f"{self.base_url}{path}: {_said(event)}")
+                yield event
+
+    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
+        sent = {"model": self.model, **body, **self.extra_body}
+        if "max_tokens" in sent:
+            sent[self.max_tokens_name] = sent.pop("max_tokens")
+        path = "/chat/completions"
+        async with self._posted(path, sent) as answer:
+            reply: dict[str, Any] = msgspec.json.decode(await answer.body())
+            return reply
+
+    @contextlib.asynccontextmanager
+    async def _posted(self, path: str, body: dict[str, Any]) -> AsyncIterator[Answer]:
+        """The answer to a POST. Raises what the API refuses; EngineDied where it doesn't answer."""
         if self._server is None:  # made on the loop that uses it
             self._server = Server(self.base_url, self._headers, verify=self._verify)
-        path = "/chat/completions" if api == "chat" else "/completions"
         try:
             async with self._server.request("POST", path, msgspec.json.encode(body)) as answer:
                 if not answer.ok:
                     raise await self._refused(path, answer)
-                async for data in _events(answer.pieces):
-                    if data == b"[DONE]":
-                        continue
-                    event: dict[str, Any] = msgspec.json.decode(data)
-                    if event.get("error"):
-                        raise InternalError(f"{self.base_url}{path}: {_said(event)}")
-                    yield event
+                yield answer
         except (OSError, msgspec.DecodeError) as error:
             raise EngineDied(
                 f"The API at {self.base_url} did not answer ({type(error).__name__}: {error}).", hint="Is it running?"

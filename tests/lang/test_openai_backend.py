@@ -82,6 +82,32 @@ def test_an_agent_over_the_api(api: OpenAI) -> None:
     assert result.steps[0].results[0].text.startswith("it is o")
 
 
+@pytest.mark.parametrize("kind", ["openai", "server"])
+def test_an_agent_with_calls_in_the_models_own_format(url: str, api: OpenAI, kind: str) -> None:
+    @tool
+    def lamp(on: bool) -> str:
+        """Switches the lamp."""
+        return f"it is {'on' if on else 'off'}"
+
+    backend = api if kind == "openai" else sgl.RuntimeEndpoint(url)
+    helper = agent([lamp], mode="native", steps=2, least_calls=1, step_tokens=80, answer_tokens=12, instructions="Hi.")
+    for result in (
+        helper.run("Light!", seed=1, backend=backend),
+        *helper.run_batch(["Light!"], seed=1, backend=backend),
+    ):
+        assert result.error is None
+        [each] = result.steps[0].results
+        assert each.text.startswith("it is o")
+        assert isinstance(result.answer, str)
+        assert result.usage.calls == len(result.steps) + 1
+        assert [call.kind for call in result.trace()][:3] == ["gen", "tool", "gen"]
+    error = helper.run("Light!", backend=sgl.ScriptedBackend([])).error
+    assert "the backend 'scripted' has no chat with tools" in str(error)
+    with pytest.raises(InvalidRequest, match="answers are text"):
+        agent([lamp], mode="native", answer=int)
+    backend.shutdown()
+
+
 def refused(backend: OpenAI, *nodes: Any, **options: Any) -> PalmetteError:
     @function
     def program(s):
