@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.radix_cache.pages import PageId
-from palmette.runtime.grammar.masks import fill_masks
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.plan import NO_TRIPLES, SAMPLE, Purpose, SamplePlan, StepPlan, UInt32
-from palmette.runtime.scheduler.constrained import Constrained
+from palmette.runtime.scheduler.constrained import Constrained, fill_all
 from palmette.runtime.scheduler.sequence import Generation, Sequence
 
 V = TypeVar("V", int, float)
@@ -222,7 +221,7 @@ class _SampleArrays:
         if not constrained:
             return NO_MASKS
         masks = np.empty((len(constrained), constrained[0].words), dtype=np.uint32)
-        fill_masks([each.matcher for each in constrained], masks)
+        fill_all(constrained, masks)
         return masks
 
 

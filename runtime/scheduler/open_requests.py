@@ -62,7 +62,7 @@ class OpenRequests:
 
     def end(self, sequence: Sequence, ending: Ending) -> None:
         """An output that is over, unless what came out is not what was wanted."""
-        problem = fault(sequence) if ending.reason == "stop" else None
+        problem = fault(sequence)
         if problem is not None:
             self.fail(sequence.request_id, problem)
         else:

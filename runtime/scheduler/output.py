@@ -37,19 +37,22 @@ def append(sequence: Sequence, tokens: Iterable[int], drawn: TokenLogprob | None
         if stop is not None:
             return Ending("stop", stop)
     constrained, full = generation.constrained, generation.outputs >= generation.max_tokens
-    if constrained is not None and (constrained.over or (full and constrained.closed)):
+    if constrained is not None and constrained.ends(full=full):
         return Ending("stop")
     return Ending("length") if full else None
 
 
-def fault(sequence: Sequence) -> GrammarError | None:
-    """Why an output that has ended is not what was wanted, where its grammar could not make sure of it."""
+def fault(sequence: Sequence) -> PalmetteError | None:
+    """Why an output that has ended is not what was wanted: its grammar could not make sure of it, or has failed."""
     generation = sequence.generation
     assert generation is not None
-    if generation.constrained is None:
+    constrained = generation.constrained
+    if constrained is None:
         return None
     output = unpack(sequence.slice(sequence.prompt_length, sequence.length))
-    problem = generation.constrained.fault(output)
+    problem = constrained.fault(output)
+    if not constrained.sound:
+        return constrained.broken
     if problem is None:
         return None
     return GrammarError(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from palmette.runtime.grammar import compile as grammar_compile
 from palmette.runtime.grammar import llg
 from palmette.runtime.grammar.compile import Compiler
-from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob
 from palmette.runtime.messages.requests import Abort, Request
@@ -275,6 +275,65 @@ def test_a_grammar_that_takes_too_long_fails_its_request_alone(gate: Gate) -> No
     failed = run.replies["a"][-1]
     assert isinstance(failed, Failed)
     assert "takes longer" in failed.error.message
+
+
+@pytest.mark.parametrize("broken", ["fill_mask", "accept", "forced", "complete", "ended", "closing", "rollback"])
+@pytest.mark.parametrize("jump", ["bytes", "token", "off"])
+def test_a_matcher_that_raises_fails_its_request_alone(
+    monkeypatch: pytest.MonkeyPatch, compiler: Compiler, broken: str, jump: Jump
+) -> None:
+    """Whatever it raises in, after how many tokens; those beside it, with grammars and without, are as ever."""
+    pattern = "20[a-j]{4}-[ab]{2,30}-1-3-4"
+    others = [constrained("b", "[a-j]{3,6}(-[0-9]+)?", jump, seed=1), generate("c", [1, 2], max_tokens=12, seed=2)]
+    alone = harness(compiler)
+    alone.run(*others)
+    for tokens in (0, 3, 8):
+        run = harness(Compiler(LongestPiece()))
+        breaking = Breaking(pattern, broken, tokens)
+        monkeypatch.setitem(grammar_compile.BUILDERS, "regex", breaking)
+        run.run(complete("a", pattern, jump=jump, max_tokens=11, seed=3), *others)
+        ended = run.replies["a"][-1]
+        if breaking.raised:
+            assert isinstance(ended, Failed)
+            assert "out of luck" in ended.error.message
+        else:
+            assert broken in ("forced", "rollback", "closing", "fill_mask")
+        assert run.answer("b") == alone.answer("b")
+        assert run.answer("c") == alone.answer("c")
+        assert run.core.counters().failed == breaking.raised
+
+
+class Breaking:
+    """A builder: matchers of `pattern` raise in one of their methods, once they have accepted so many tokens."""
+
+    def __init__(self, pattern: str, method: str, tokens: int) -> None:
+        self.pattern, self.method, self.tokens = pattern, method, tokens
+        self.raised = False
+
+    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits) -> Any:
+        grammar = grammar_compile.build_regex(source, space, limits)
+        return BreakingGrammar(grammar, self) if source.text == self.pattern else grammar
+
+
+class BreakingGrammar:
+    def __init__(self, grammar: Grammar, how: Breaking) -> None:
+        self.grammar, self.how = grammar, how
+
+    def matcher(self) -> Any:
+        return BreakingMatcher(self.grammar.matcher(), self.how)
+
+
+class BreakingMatcher:
+    def __init__(self, inner: Matcher, how: Breaking) -> None:
+        self._inner, self._how, self._accepted = inner, how, 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._how.method and self._accepted >= self._how.tokens:
+            self._how.raised = True
+            raise RecursionError("out of luck")
+        found = getattr(self._inner, name)
+        self._accepted += name == "accept"
+        return found
 
 
 # --- complete ---

@@ -55,8 +55,10 @@ def test_a_fault_of_either_fails_the_step_alone_and_waits_for_the_other(monkeypa
             raise RuntimeError("it broke")
 
         for index in range(5):
-            run.core.submit(constrained(f"r{index}", "[a-j]{80}", "off", seed=index, max_tokens=200))
-        while run.core.counters().running < 5:  # grammars are compiled elsewhere
+            run.core.submit(constrained(f"r{index}", "[a-j]{80}", "off", seed=index, max_tokens=100))
+        for _ in range(2_000):  # grammars are compiled elsewhere
+            if run.core.counters().running == 5:
+                break
             run.core.step()
             time.sleep(0.001)
         with monkeypatch.context() as patch:
