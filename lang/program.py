@@ -354,7 +354,8 @@ class Program:
                 stop()
 
     def _batch_in_threads(self, states: list[ProgramState], calls: list[_Call], threads: int) -> Callable[[], None]:
-        room = threading.Semaphore(max(threads, IN_FLIGHT))
+        # A compiled program's body is over at once, so what bounds them is what would have bounded their threads.
+        room = threading.Semaphore(threads if self._compilation is not None else max(threads, IN_FLIGHT))
 
         def work(state: ProgramState, call: _Call) -> None:
             room.acquire()

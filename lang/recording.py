@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend
 from palmette.lang.errors import Location, ProgramError, TraceError, caller
 from palmette.lang.instructions import (
@@ -74,6 +75,7 @@ class Tracer:
         self.types: dict[int, OutputType] = {}
         self.deferred: list[tuple[Variable, Any]] = []  # variables set to what is not there yet
         self.over = False
+        self.closed: Arrival[None] = Arrival()  # for who reads from elsewhere while the function still runs
         self.size = 0  # operations
         self._nonce = secrets.token_hex(4)
         self._markers: dict[str, tuple[Symbol, Location]] = {}
@@ -136,7 +138,12 @@ class Tracer:
                     hint="A string with a value to come can be appended, but not looked into, changed or sent.",
                     where=where,
                 )
+        self.end()
+
+    def end(self) -> None:
+        """Nothing is traced any more."""
         self.over = True
+        self.closed.set_result(None)
 
     # Blocks of control nodes
 

@@ -7,7 +7,7 @@ events (compiling.py). Knows no backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -83,27 +83,42 @@ class TracingState(ProgramState):
             if self.on_traced is not None:
                 self.on_traced(self)
 
+    def abandon(self, cause: BaseException, where: Location, node: str) -> None:
+        super().abandon(cause, where, node)
+        self.tracer.end()
+
     # Reading
 
+    @property
+    def _traced(self) -> bool:
+        """Whether there are values to read. Who reads while another thread runs the function waits for that."""
+        if not self.tracer.over and self._written_elsewhere():
+            self.tracer.closed.exception()
+        return self.tracer.over
+
+    async def _atraced(self) -> bool:
+        if not self.tracer.over and self._written_elsewhere():
+            await self.tracer.closed
+        return self.tracer.over
+
     def get_var(self, name: str) -> Any:
-        if self.tracer.over:
-            return super().get_var(name)
-        return self._symbolic(name)
+        return super().get_var(name) if self._traced else self._symbolic(name)
 
     async def aget(self, name: str) -> Any:
-        return await super().aget(name) if self.tracer.over else self._symbolic(name)
+        return await super().aget(name) if await self._atraced() else self._symbolic(name)
 
     def text(self, *, partial: bool = False) -> Any:
-        return super().text(partial=partial) if self.tracer.over else self._text_so_far()
+        return super().text(partial=partial) if self._traced else self._text_so_far()
 
     async def atext(self) -> Any:
-        return await super().atext() if self.tracer.over else self._text_so_far()
+        return await super().atext() if await self._atraced() else self._text_so_far()
 
     def messages(self, *, partial: bool = False) -> list[dict[str, str]]:
         self._refuse("messages()")
         return super().messages(partial=partial)
 
     async def amessages(self) -> list[dict[str, str]]:
+        await self._atraced()
         self._refuse("amessages()")
         return await super().amessages()
 
@@ -112,12 +127,21 @@ class TracingState(ProgramState):
         return super().get_meta_info(name)
 
     async def aget_meta_info(self, name: str) -> dict[str, Any]:
+        await self._atraced()
         self._refuse(f"aget_meta_info({name!r})")
         return await super().aget_meta_info(name)
 
     def text_iter(self, var_name: str | None = None, index: int = 0) -> Iterator[str]:
         self._refuse("text_iter()")
         return super().text_iter(var_name, index)
+
+    async def text_async_iter(
+        self, var_name: str | None = None, return_meta_data: bool = False, index: int = 0
+    ) -> AsyncIterator[Any]:
+        await self._atraced()
+        self._refuse("text_async_iter()")
+        async for piece in super().text_async_iter(var_name, return_meta_data, index):
+            yield piece
 
     def error(self) -> ProgramError | None:
         self._refuse("error()")
@@ -128,7 +152,7 @@ class TracingState(ProgramState):
         return super().usage()
 
     def _refuse(self, what: str) -> None:
-        if not self.tracer.over:
+        if not self._traced:
             raise TraceError(f"s.{what} tells what has been computed, and nothing is while a program is traced.")
 
     def _symbolic(self, name: str) -> Any:

@@ -33,7 +33,7 @@ from palmette.runtime.messages.branches import (
     Text,
     Tokens,
 )
-from palmette.runtime.messages.hints import BranchHint
+from palmette.runtime.messages.hints import BranchHint, Hint
 from palmette.runtime.messages.programs import (
     Call,
     CallResult,
@@ -59,7 +59,7 @@ from palmette.runtime.messages.programs import (
 )
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.messages.tokens import TOKEN_BYTES, pack
+from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack
 
 TOKEN_SECONDS = 0.02  # until something has been measured
 AHEAD = 32  # tokens that are worth a request of their own before they are needed
@@ -72,6 +72,8 @@ class ProgramEngine(Protocol):
     """What a run needs of the frontend."""
 
     async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch: ...
+
+    def hint(self, hint: Hint) -> None: ...
 
     def submit_packed(
         self, prompt: bytes, params: SamplingParams, *, namespace: str = "", scheduling: Scheduling = Scheduling()
@@ -101,10 +103,10 @@ class GraphRun:
         self.tracks: dict[int, _Track] = {}
         self.over = [asyncio.Event() for _ in self.plan.tracks]  # its operations are done
         self.quiet = [asyncio.Event() for _ in self.plan.tracks]  # and those of all that it started
-        self._calls = {
-            (track, at): operation
-            for track, operations in enumerate(self.plan.tracks)
-            for at, operation in enumerate(operations)
+        self.calls = {
+            operation.slot: operation
+            for operations in self.plan.tracks
+            for operation in operations
             if isinstance(operation, Call)
         }
         self._events: asyncio.Queue[ProgramEvent | None] = asyncio.Queue()
@@ -132,13 +134,14 @@ class GraphRun:
     async def answer(self, result: CallResult) -> None:
         """What the client's function gave. Raises InvalidRequest for one that wasn't asked for."""
         place = (result.track, result.operation)
-        call = self._calls.get(place)
-        if call is None or result.track not in self.tracks or not self.tracks[result.track].asked(result.operation):
+        track = self.tracks.get(result.track)
+        slot = None if track is None else track.asked(result.operation)
+        if slot is None:
             raise InvalidRequest(f"Operation {result.operation!r} of track {result.track!r} asked for nothing.")
         if result.error is not None:
-            self.lose((call.slot,), _Failed(InvalidRequest(f"The program's function failed: {result.error}"), *place))
+            self.lose((slot,), _Failed(InvalidRequest(f"The program's function failed: {result.error}"), *place))
         else:
-            self.fill(call.slot, result.text)
+            self.fill(slot, result.text)
 
     # For the tracks
 
@@ -231,8 +234,10 @@ class _Track:
         self._behind_space = behind_space
         self._text: list[str] = []  # all of it, once something asks
         self._marks: dict[int, int] = {}
-        self._asked: set[int] = set()
+        self._asked: dict[int, int] = {}  # operations to slots
         self._called: list[int] = []
+        self._ends: list[int] = []  # lengths at which verbs have ended, in tokens
+        self._prompt: int | None = None  # tokens before the first verb's own
         self._children: list[int] = []
         self._computed = 0  # tokens of the branch that the engine has seen
 
@@ -249,11 +254,9 @@ class _Track:
         self._run.over[self.number].set()
         await self._hint_end()
 
-    def asked(self, operation: int) -> bool:
-        """Whether the client was asked for this operation's result, and hasn't given it."""
-        found = operation in self._asked
-        self._asked.discard(operation)
-        return found
+    def asked(self, operation: int) -> int | None:
+        """The slot that the client was asked for by this operation, once; None where it wasn't."""
+        return self._asked.pop(operation, None)
 
     def inherit(self, parent: _Track) -> None:
         self._text = list(parent._text)
@@ -280,8 +283,30 @@ class _Track:
             return
         for child in self._children:
             await self._run.quiet[child].wait()
-        with contextlib.suppress(PalmetteError):
-            await self.branch.hint(BranchHint(last_use=True))
+        tokens, prompt = self.branch.state.tokens, self._prompt or 0
+        if self.number == 0 and not prompt:
+            return
+        lengths = {length for length in (*self._ends, count(tokens)) if length > prompt or self.number > 0}
+        for length in sorted(lengths - {0}, reverse=True):
+            # The deepest first: a hint about a path says of what is above its end that others may share it.
+            self._hint(tokens, length, BranchHint(last_use=True))
+        if self.number == 0 and lengths:  # what the program began with may be what others begin with
+            self._hint(tokens, prompt, BranchHint(last_use=True))  # which makes it a node of its own
+            self._hint(tokens, prompt, BranchHint(next_use_seconds=0.0))
+
+    def _hint(self, tokens: bytes, length: int, hint: BranchHint) -> None:
+        self._run.engine.hint(hint.of(tokens[: length * TOKEN_BYTES], self._run.request.namespace))
+
+    def _verb_ended(self, own: int = 0) -> None:
+        """The engine has computed the branch so far, and holds it as a path that ends here; `own`: tokens of it that
+        the verb added."""
+        length = self.branch.state.length
+        if self._ends and length < self._ends[-1]:
+            self._ends.clear()  # a template has written earlier turns anew
+        if self._prompt is None:
+            self._prompt = length - own
+        self._ends.append(length)
+        self._computed = length
 
     async def _do(self, operation: Operation) -> int:
         """One operation; the number of the next."""
@@ -348,14 +373,12 @@ class _Track:
         """Tell the cache when this path is needed again, and compute ahead what is certain of it."""
         run = self._run
         now = max((run.forecast.ends.get((self.number, at), 0) for at in range(self.at)), default=0)
-        seconds = run.seconds_until(slot, now)
-        for (track, at), call in run._calls.items():
-            if call.slot == slot and track in run.tracks and at in run.tracks[track]._asked:
-                expected = TOOL_SECONDS if call.seconds is None else call.seconds
-                await self.branch.hint(BranchHint(tool_wait_seconds=expected * MARGIN))
-                break
+        call = run.calls.get(slot)
+        if call is not None:
+            expected = TOOL_SECONDS if call.seconds is None else call.seconds
+            await self.branch.hint(BranchHint(tool_wait_seconds=expected * MARGIN))
         else:
-            await self.branch.hint(BranchHint(next_use_seconds=max(seconds, 0.1)))
+            await self.branch.hint(BranchHint(next_use_seconds=max(run.seconds_until(slot, now), 0.1)))
         ahead = await self._certain()
         if ahead is not None:
             self._computed = ahead.length
@@ -447,7 +470,7 @@ class _Track:
             self.history.append(Tokens(tokens))
         if tail:
             self.history.append(Text(tail.decode("utf-8", "replace")))
-        self._computed = self.branch.state.length
+        self._verb_ended(count(tokens))
 
     async def _choose(self, operation: Choose) -> None:
         parts, self._pending = tuple(self._pending), []
@@ -462,6 +485,7 @@ class _Track:
                 self.history.append(Tokens(pack(scores.tokens[scores.chosen])))
                 self._emit(scores=scores)
                 self._run.fill(operation.slot, operation.choices[scores.chosen])
+                self._verb_ended(len(scores.tokens[scores.chosen]))
         self._behind_space = False
 
     async def _divide(self, tracks: tuple[int, ...]) -> None:
@@ -471,6 +495,9 @@ class _Track:
         self._grow(appended)
         self._emit(chunk=Chunk(appended=appended))
         self._children += tracks
+        if self._prompt is None:
+            self._prompt = self.branch.state.length
+        self._ends.append(self.branch.state.length)
         critical = {track for track, _ in self._run.forecast.critical}
         pairs = sorted(zip(tracks, forks, strict=True), key=lambda pair: pair[0] not in critical)
         for number, branch in pairs:  # what the whole waits for is asked for first
@@ -504,7 +531,7 @@ class _Track:
         except PalmetteError as error:
             run.lose((operation.slot,), _Failed(error, self.number, at))
             return
-        self._asked.add(at)
+        self._asked[at] = operation.slot
         run.emit(ProgramEvent(track=self.number, operation=at, arguments=arguments))
 
     def _settle(self, operation: Settle) -> None:

@@ -361,3 +361,67 @@ def test_random_programs_give_the_same_tokens(engine, program: Sequence[Step], s
     assert compiled.messages() == plain.messages()
     for name in plain.variables():
         assert compiled[name] == plain[name], name
+
+
+# What the executor tells the engine
+
+
+@pytest.fixture
+def heard(engine, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What the engine's frontend was asked, besides what it answers."""
+    frontend, told_ = engine.frontend, {"hints": [], "asked": []}
+    hint, submit = frontend.hint, frontend.submit_packed
+    monkeypatch.setattr(frontend, "hint", lambda given: (told_["hints"].append(given), hint(given))[1])
+
+    def submitted(prompt: bytes, params: Any, **options: Any) -> Any:
+        told_["asked"].append((len(prompt) // 4, params, options.get("scheduling")))
+        return submit(prompt, params, **options)
+
+    monkeypatch.setattr(frontend, "submit_packed", submitted)
+    return told_
+
+
+def test_the_cache_hears_of_tool_waits_and_last_uses(engine, heard) -> None:
+    @function
+    def looking(s):
+        s += "Look it up, please: " + gen("what")
+        s.call("found", lambda what: (time.sleep(0.1), what)[1], s["what"], seconds=7)
+        s += s["found"] + gen("answer")
+
+    looking.compile().run(backend=engine, **SEED).sync()
+    hints = heard["hints"]
+    assert any((hint.tool_wait_seconds or 0) > 7 for hint in hints)
+    dead = [len(hint.tokens) for hint in hints if hint.last_use]
+    assert len(dead) >= 3
+    assert dead == sorted(dead, reverse=True)
+    assert hints[-1].next_use_seconds == 0.0
+    before = len(hints)
+    looking.compile(returns=True).run(backend=engine, **SEED).sync()
+    assert not any(hint.last_use for hint in hints[before:])
+
+
+def test_what_is_certain_is_computed_while_the_rest_is_waited_for(engine, heard) -> None:
+    @function
+    def waiting(s):
+        fork = s.copy()
+        fork += "a" + gen("x", max_tokens=40, ignore_eos=True)
+        s += system("These are the rules of a long game that has many rules, and they are certain. " * 2)
+        s += user("He said: " + fork["x"])
+        s += assistant(gen("y"))
+
+    waiting.compile().run(backend=engine, **SEED).sync()
+    assert any(params.max_tokens == 0 and length > 32 for length, params, _ in heard["asked"])
+
+
+def test_what_everything_waits_for_goes_first(engine, heard) -> None:
+    @function
+    def uneven(s):
+        s += "a"
+        forks = s.fork(2)
+        forks[0] += gen("x", max_tokens=2)
+        forks[1] += gen("x", max_tokens=9)
+        s += forks[0]["x"] + forks[1]["x"] + gen("y", max_tokens=3)
+
+    uneven.compile().run(backend=engine, **{**SEED, "max_new_tokens": None}).sync()
+    priorities = {params.max_tokens: scheduling.priority for _, params, scheduling in heard["asked"]}
+    assert priorities == {2: 0, 9: 1, 3: 1}
