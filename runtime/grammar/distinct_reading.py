@@ -15,6 +15,7 @@ from palmette.runtime.grammar.schema.evaluate import canonical
 QUOTE, BACKSLASH, COMMA, OPEN_OBJECT, OPEN_ARRAY = b'"\\,{['
 CLOSE = frozenset(b"}]")
 BLANK = frozenset(b" \t\r\n:")
+MAX_DEPTH = 100  # of what is open around and in an item that is compared: Python's reader of JSON has an end, too
 
 
 class Frame(NamedTuple):
@@ -53,7 +54,8 @@ class Reading(NamedTuple):
         return self.frames[-1].node is not None or any(frame.begun is not None for frame in self.frames)
 
     def read(self, raw: bytes, start: int, end: int) -> Reading | None:
-        """After the bytes from `start` to `end` of all that was written; None where an item repeats an earlier one."""
+        """After the bytes from `start` to `end` of all that was written; None where an item repeats an earlier one, or
+        is nested too deeply to be compared."""
         reading: Reading | None = self
         for at in range(start, end):
             assert reading is not None
@@ -86,7 +88,9 @@ class Reading(NamedTuple):
             child = top.node.names.get(json.loads(raw[self.key_from : end]), top.node.other)
         return after._with_top(top._replace(child=child))
 
-    def _opened(self, is_array: bool, at: int) -> Reading:
+    def _opened(self, is_array: bool, at: int) -> Reading | None:
+        if len(self.frames) >= MAX_DEPTH and any(frame.begun is not None for frame in self.frames):
+            return None
         node = self.frames[-1].child if self.frames else self.root
         compared = is_array and node is not None and node.unique
         child = node.item if is_array and node is not None else None

@@ -13,6 +13,7 @@ from schema_cases import EOS, SPACE, allowed, generate, schema_grammar
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.distinct_matcher import DistinctMatcher
+from palmette.runtime.grammar.distinct_reading import MAX_DEPTH
 from palmette.runtime.grammar.masks import fill_masks
 from palmette.runtime.grammar.protocol import Matcher, mask_words
 
@@ -173,6 +174,24 @@ def test_a_way_to_an_end_repeats_nothing() -> None:
     assert way is not None
     for token in way:
         assert matcher.accept(token)
+    assert matcher.may_end
+
+
+@pytest.mark.parametrize("schema", [{"uniqueItems": True}, unique({"type": "array"})])
+def test_items_nest_as_deeply_as_they_can_be_compared(schema: Any) -> None:
+    """Beyond that no further array may begin, and mask and accept() are of one mind; nothing is raised."""
+    matcher = schema_grammar(schema).matcher()
+    depth = 0
+    [opens], [closes] = SPACE.encode("["), SPACE.encode("]")
+    while opens in allowed(matcher):
+        assert depth < 1_000
+        assert matcher.accept(opens)
+        depth += 1
+    assert depth == MAX_DEPTH
+    assert not matcher.accept(opens)
+    for _ in range(depth):
+        assert closes in allowed(matcher)
+        assert matcher.accept(closes)
     assert matcher.may_end
 
 
