@@ -233,10 +233,11 @@ def trace_of(state: Any) -> Trace:
     recordings = list(_recordings(state))
     starts = [call.start for each in recordings for call in each.calls]
     starts += [start for each in recordings for start, _ in each.tools]
-    origin = min(starts, default=0.0)
+    origin = min(starts, default=time.monotonic())
     calls = [call.traced(origin) for each in recordings for call in list(each.calls)]
     calls += [_tool(start - origin, result, each.path) for each in recordings for start, result in each.tools]
-    return Trace(calls, recordings[0].about)
+    began = time.time() - (time.monotonic() - origin)  # seconds of the wall clock
+    return Trace(calls, {**recordings[0].about, "began": round(began, 6)})
 
 
 def _recordings(state: Any) -> Iterator[Recording]:

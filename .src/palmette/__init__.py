@@ -62,6 +62,7 @@ _NAMES = {
     "McpServer": _LANG + "mcp",
     "Trace": _LANG + "trace",
     "Replay": _LANG + "replay",
+    "export_spans": _LANG + "otel",
     "RuntimeEndpoint": _LANG + "backends.http",
     "OpenAI": _LANG + "backends.openai",
     "ScriptedBackend": _LANG + "backends.scripted",
@@ -115,6 +116,7 @@ if TYPE_CHECKING:
     from palmette.lang.errors import TraceError as TraceError
     from palmette.lang.graph import Graph as Graph
     from palmette.lang.mcp import McpServer as McpServer
+    from palmette.lang.otel import export_spans as export_spans
     from palmette.lang.primitives import assistant as assistant
     from palmette.lang.primitives import assistant_begin as assistant_begin
     from palmette.lang.primitives import assistant_end as assistant_end

@@ -57,6 +57,10 @@ class OpenAI:
     ignore_eos, stop_token_ids, and goes on with an assistant's turn that has begun. `strict`: of JSON schemas, as
     the API names it. `max_tokens_name`: newer hosted models want "max_completion_tokens". `extra_body` goes into each
     request.
+
+    `spec_tokens`: where several gens of a text follow each other, one call writes up to so many tokens past the first
+    one's stop; the gens behind it are answered from them as long as what was written has the program's own text between
+    them, word for word. `calls` counts those made.
     """
 
     name = "openai"
@@ -70,6 +74,7 @@ class OpenAI:
         extensions: bool = False,
         strict: bool = True,
         max_tokens_name: str = "max_tokens",
+        spec_tokens: int = 0,
         extra_body: dict[str, Any] | None = None,
         verify: bool | str = True,
     ) -> None:
@@ -84,6 +89,10 @@ class OpenAI:
         self.extensions = extensions
         self.strict = strict
         self.max_tokens_name = max_tokens_name
+        if not isinstance(spec_tokens, int) or isinstance(spec_tokens, bool) or spec_tokens < 0:
+            raise InvalidRequest(f"spec_tokens={spec_tokens!r} is not a number of tokens.", param="spec_tokens")
+        self.spec_tokens = spec_tokens
+        self.calls = 0
         self.extra_body = dict(extra_body or {})
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._verify = verify
@@ -115,6 +124,7 @@ class OpenAI:
     async def stream(self, api: Api, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """The events of a call's answer."""
         path = "/chat/completions" if api == "chat" else "/completions"
+        self.calls += 1
         async with self._posted(path, body) as answer:
             async for data in _events(answer.pieces):
                 if data == b"[DONE]":
@@ -178,7 +188,13 @@ class _Branch:
         self._text = ""  # of the open turn, or before all turns
 
     async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
-        for number, step in enumerate(steps):
+        done = 0
+        group = self._guessable(steps)
+        if len(group) > 1:
+            async for number, chunk in self._guessed(group):
+                done = number + 1 if chunk.finish is not None else done
+                yield number, chunk
+        for number, step in list(enumerate(steps))[done:]:
             before = self._turns, self._role, self._text
             try:
                 match step:
@@ -197,6 +213,53 @@ class _Branch:
             except PalmetteError:
                 self._turns, self._role, self._text = before
                 raise
+
+    def _guessable(self, steps: Sequence[Step]) -> list[GenerateStep]:
+        """The gens at the beginning of `steps` that one completion may answer: text, sampled alike, with stops."""
+        group: list[GenerateStep] = []
+        if not self._backend.spec_tokens or self._turns or self._role is not None:
+            return group
+        for step in steps:
+            if not isinstance(step, GenerateStep) or not all(isinstance(part, Text) for part in step.parts):
+                break
+            alike = msgspec.structs.replace(step.params, stop=(), max_tokens=None, seed=None)
+            if not step.params.stop or step.params.constraint is not None or step.reasoning is not None:
+                break
+            if group and alike != msgspec.structs.replace(group[0].params, stop=(), max_tokens=None, seed=None):
+                break
+            group.append(step)
+        return group
+
+    async def _guessed(self, group: Sequence[GenerateStep]) -> AsyncGenerator[tuple[int, Chunk], None]:
+        """Answers from one call, as far as it wrote what the program has between its gens.
+
+        Tokens aren't known here; an output of no more bytes than its max_tokens surely has no more tokens.
+        """
+        first = group[0]
+        most = self._backend.spec_tokens + (first.params.max_tokens or 0)
+        params = msgspec.structs.replace(first.params, stop=(), max_tokens=most)
+        before, own = self._text, [_text(step) for step in group]
+        self._text += own[0]
+        try:
+            api, body = self._request(GenerateStep(params=params, priority=first.priority))
+            async with aclosing(self._backend.stream(api, body)) as events:
+                written, used = await _whole(events)
+        finally:
+            self._text = before
+        for number, step in enumerate(group):
+            lead = own[number] if number else ""
+            ends = [end for stop in step.params.stop if (end := written.find(stop, len(lead))) >= 0]
+            if not written.startswith(lead) or not ends:
+                return
+            output = written[len(lead) : min(ends)]
+            if step.params.max_tokens is not None and len(output.encode()) > step.params.max_tokens:
+                return
+            written = written[min(ends) :]
+            self._text += own[number] + output
+            usage = used if number == 0 else Usage()
+            yield number, Chunk(text=output, answer=output, appended=own[number])
+            finish = Finish(reason="stop", usage=usage, kept_tokens=0, kept_bytes=output.encode())
+            yield number, Chunk(finish=finish, usage=usage)
 
     async def _generate(self, step: GenerateStep) -> AsyncGenerator[Chunk, None]:
         appended = self._append(step.parts)
@@ -341,6 +404,20 @@ async def _events(data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for line in lines:
             if line.startswith(b"data:"):
                 yield line[5:].strip()
+
+
+def _text(step: GenerateStep) -> str:
+    return "".join(part.text for part in step.parts if isinstance(part, Text))
+
+
+async def _whole(events: AsyncIterator[dict[str, Any]]) -> tuple[str, Usage]:
+    """A completion's text, and what it used."""
+    texts: list[str] = []
+    usage: dict[str, Any] = {}
+    async for event in events:
+        usage = event.get("usage") or usage
+        texts += [choice.get("text") or "" for choice in event.get("choices") or ()]
+    return "".join(texts), _usage(usage)
 
 
 def _usage(given: dict[str, Any]) -> Usage:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -106,6 +110,62 @@ def test_an_agent_with_calls_in_the_models_own_format(url: str, api: OpenAI, kin
     with pytest.raises(InvalidRequest, match="answers are text"):
         agent([lamp], mode="native", answer=int)
     backend.shutdown()
+
+
+@pytest.fixture
+def form_url() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """An API whose model knows a form by heart, and writes on where the prompt ends."""
+    text = "Name: Ada\nAge: 36\nTown: London\nEnd"
+    asked: list[dict[str, Any]] = []
+
+    class Form(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            asked.append(body)
+            known = sum(
+                1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, body["prompt"], strict=False))
+            )
+            rest = text[known:][: body["max_tokens"]]
+            for stop in body.get("stop", ()):
+                rest = rest.split(stop)[0]
+            self.send_response(200)
+            self.end_headers()
+            for event in ({"choices": [{"text": rest}]}, {"choices": [], "usage": {"prompt_tokens": 7}}):
+                self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+            self.wfile.write(b"data: [DONE]\n\n")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Form) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+        server.shutdown()
+
+
+def test_one_call_answers_several_gens_where_it_wrote_what_is_between(form_url: tuple[str, list[Any]]) -> None:
+    @function
+    def form(s, second="Age"):
+        s += (
+            "Name:" + gen("name", stop="\n", max_tokens=10)
+            + f"\n{second}:" + gen("age", stop="\n", max_tokens=10)
+            + "\nTown:" + gen("town", stop="\n", max_tokens=5)
+        )  # fmt: skip
+
+    url, asked = form_url
+    plain, spec = OpenAI("m", url), OpenAI("m", url, spec_tokens=40)
+    for backend, calls in ((plain, 3), (spec, 2)):
+        state = form.run(backend=backend, temperature=0)
+        assert (state["name"], state["age"], state["town"]) == (" Ada", " 36", " Lond"), "town is longer than 5 tokens"
+        assert state.text() == "Name: Ada\nAge: 36\nTown: Lond"
+        assert backend.calls == calls
+    assert asked[3]["max_tokens"] == 50
+    assert "stop" not in asked[3]
+    before = spec.calls
+    other = form.run("Job", backend=spec, temperature=0)
+    assert other.text().startswith("Name: Ada\nJob:")
+    assert spec.calls == before + 3, "nothing but the first gen was in the call"
+    for backend in (plain, spec):
+        backend.shutdown()
 
 
 def refused(backend: OpenAI, *nodes: Any, **options: Any) -> PalmetteError:
