@@ -24,7 +24,8 @@ from palmette.runtime.grammar.schema.distinct import Node
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _BLANK = frozenset(b" \t\r\n")
 _DELIMITERS = frozenset(b",]")
-_NUMBERS = frozenset(bytes([sign]) for sign in b"-0123456789")
+_NUMERALS = frozenset(b"-0123456789")
+_NUMBERS = frozenset(bytes([sign]) for sign in _NUMERALS)
 MAX_DIGITS = 6  # tried behind a number: a thousand items don't have them all
 
 
@@ -102,7 +103,7 @@ class DistinctMatcher:
         for frame in _open_items(self._reading):
             if frame.node is None or frame.node.free:
                 continue
-            rests = _going_on(frame, _item(frame, self._text))
+            rests = _going_on(frame, _item(frame, self._text), without_numbers=True)  # theirs are judged already
             judged.update(token for rest in rests for token in self._tokens.starting(rest) if _allows(into, token))
         for token in judged:
             if self._after(token) is None:
@@ -268,9 +269,12 @@ def _item(frame: Frame, raw: bytes) -> bytes:
     return raw[frame.begun :].lstrip()
 
 
-def _going_on(frame: Frame, item: bytes) -> list[bytes]:
+def _going_on(frame: Frame, item: bytes, *, without_numbers: bool = False) -> list[bytes]:
     """What earlier items that start with `item` go on with."""
-    return [text[len(item) :] for text in frame.texts if text.startswith(item) and len(text) > len(item)]
+    begun = [text for text in frame.texts if text.startswith(item)]
+    return [
+        text[len(item) :] for text in begun if len(text) > len(item) and not (without_numbers and text[0] in _NUMERALS)
+    ]
 
 
 def _tokens_of(mask: Mask) -> list[int]:
