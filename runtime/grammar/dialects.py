@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.llg import LlgGrammar
+from palmette.runtime.grammar.llg_depth import nesting
 from palmette.runtime.grammar.protocol import GrammarSource, Limits, TokenSpace
 from palmette.runtime.grammar.schema import charsets
 from palmette.runtime.grammar.schema.charsets import CharSet
@@ -19,6 +20,7 @@ from palmette.runtime.grammar.schema.charsets import CharSet
 MAX_NESTING = 100
 MAX_REPEAT = 10_000
 MAX_TERMINAL = 200_000  # characters of the one terminal of a grammar without recursion
+MAX_TERMINAL_NESTING = 200  # groups inside one another there; llguidance's regexes have 250 at most
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _HEAD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*[ \t]*::=")
@@ -233,8 +235,10 @@ def lark_of(text: str, kind: str) -> str:
     if order is not None:
         regexes: dict[str, str] = {}
         for name in order:
+            if sum(len(regexes[other]) for other in _references(rules[name])) > MAX_TERMINAL:
+                break
             regexes[name] = _regex(rules[name], regexes)
-            if len(regexes[name]) > MAX_TERMINAL:
+            if len(regexes[name]) > MAX_TERMINAL or nesting(regexes[name]) > MAX_TERMINAL_NESTING:
                 break
         else:
             return (
@@ -261,7 +265,12 @@ def _references(part: Part) -> list[str]:
 
 
 def _productive(rules: dict[str, Part]) -> set[str]:
+    """The rules that some text comes out of."""
     ends: set[str] = set()
+    users: dict[str, set[str]] = {name: set() for name in rules}
+    for name, part in rules.items():
+        for other in _references(part):
+            users[other].add(name)
 
     def can_end(part: Part) -> bool:
         match part:
@@ -276,11 +285,12 @@ def _productive(rules: dict[str, Part]) -> set[str]:
             case Characters(chars):
                 return bool(chars)
 
-    changed = True
-    while changed:
-        new = {name for name, part in rules.items() if name not in ends and can_end(part)}
-        ends |= new
-        changed = bool(new)
+    waiting = dict.fromkeys(rules)  # to be looked at: again only once something that they use can end
+    while waiting:
+        name, _ = waiting.popitem()
+        if name not in ends and can_end(rules[name]):
+            ends.add(name)
+            waiting.update(dict.fromkeys(users[name]))
     return ends
 
 

@@ -19,6 +19,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, Token
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.llg_closing import Closer, closes
+from palmette.runtime.grammar.llg_depth import check_depth
 from palmette.runtime.grammar.protocol import (
     Explanation,
     GrammarSource,
@@ -119,6 +120,7 @@ def closer_of(space: TokenSpace) -> Closer:
 
 def start(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
     """Raises GrammarError with llguidance's own message, which has the line."""
+    check_depth(lark)
     limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)
     matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits)
     if matcher.is_error():
