@@ -34,7 +34,8 @@ class Duel:
         self._ahead = 0.0  # size hit by what has been learned less size hit by recency
         self._noise = 0.0  # sum of squares of its steps
         self._share = 1.0  # of uses that the miniatures hold
-        self._recent: deque[Use] = deque()
+        self._recent: deque[Use] = deque()  # those that are no longer held too, until they stand first
+        self._waiting = 0  # that recency holds
         self._queues: Queues[Use] = Queues(learned)
         self._held = [0.0, 0.0]  # by recency, by classes
         self._tickets = 0
@@ -48,6 +49,7 @@ class Duel:
             return
         use.recent = True
         self._recent.append(use)
+        self._waiting += 1
         self._tickets += 1
         use.ticket = self._tickets
         self._queues.push(of, use, use.ticket)
@@ -77,11 +79,13 @@ class Duel:
             self._forget_learned(least)
         if self._queues.entries > 4 * SAMPLE:
             self._queues.compact()
-        if len(recent) > SAMPLE:
+        crowded = self._waiting > SAMPLE
+        if crowded:
             self._share /= 2
-            for use in list(recent):
+            for use in recent:
                 if use.lot >= self._share:
                     self._leave(use)
+        if crowded or len(recent) > 2 * SAMPLE:  # behind one that stays others come and go
             self._recent = deque(use for use in recent if use.recent)
 
     def _leave(self, use: Use) -> None:
@@ -91,6 +95,7 @@ class Duel:
     def _forget_recent(self, use: Use) -> None:
         if use.recent:
             use.recent = False
+            self._waiting -= 1
             self._held[0] -= use.size
 
     def _forget_learned(self, use: Use) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from random import Random
 
 from palmette.radix_cache.eviction.duel import SAMPLE, Duel
@@ -58,3 +59,20 @@ def test_a_sample_stands_for_what_is_too_many() -> None:
     assert SAMPLE / 4 < len(duel._recent) <= SAMPLE
     assert duel._queues.entries <= 4 * SAMPLE
     assert len(duel._queues.live()) == len(duel._recent)
+
+
+def test_behind_one_that_stays_others_come_and_go() -> None:
+    """Few that wait are all sampled, however many there were."""
+    random, duel = Random(0), Duel(Fixed())
+    waiting: deque[Use] = deque()
+    duel.enter(use(0.0), GOOD)
+    for now in range(1, 8 * SAMPLE):
+        duel.enter(each := use(now, random.random()), now % 2)
+        waiting.append(each)
+        if len(waiting) > 50:
+            duel.again(waiting.popleft())
+        duel.shrink(math.inf, now)
+        assert len(duel._recent) <= 2 * SAMPLE
+    assert duel._share == 1
+    assert len(duel._queues.live()) == 51
+    assert duel._queues.entries <= 4 * SAMPLE
