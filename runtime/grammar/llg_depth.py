@@ -31,7 +31,7 @@ def check_depth(lark: str) -> None:
         return
     if _depth(weights, uses) > MAX_DEPTH:
         raise GrammarError(
-            f"The rules of the grammar use one another over more than {MAX_DEPTH:,} levels.",
+            f"The rules and groups of the grammar lie inside one another over more than {MAX_DEPTH:,} levels.",
             hint="Put what follows one another into one rule, or use fewer rules.",
         )
 
