@@ -9,6 +9,7 @@ tools run, the cache is told that the branch waits, and keeps it. Knows no backe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
-from palmette.lang.errors import ProgramError
-from palmette.lang.loop import run_on
+from palmette.lang.errors import Location, ProgramError, caller
+from palmette.lang.loop import language_loop, run_on
 from palmette.lang.native_turns import Chat, NativeTurns, chat_of
 from palmette.lang.program import Program
 from palmette.lang.replay import Replay, ReplayedTools
@@ -81,8 +82,6 @@ class AgentResult:
 class _RunsCalls(Protocol):
     """What the loop needs of tools."""
 
-    def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
-
     async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
 
     def expected_seconds(self, calls: Sequence[ToolCall]) -> float | None: ...
@@ -145,31 +144,32 @@ class Agent:
 
         A failure is in the result: `ended` is "failed", and reading `answer` raises it.
         """
-        results: list[AgentResult] = []
+        results, where = list[AgentResult](), caller()
         try:
             self._program.run(task, results, **options)
         except PalmetteError as error:
-            return self._failed(results, error)
+            return self._failed(results, error, where)
         return results[0]
 
     async def arun(self, task: str, **options: Any) -> AgentResult:
         """`run` for coroutines."""
-        results: list[AgentResult] = []
+        results, where = list[AgentResult](), caller()
         try:
             await self._aprogram.arun(task, results, **options)
         except PalmetteError as error:
-            return self._failed(results, error)
+            return self._failed(results, error, where)
         return results[0]
 
     def run_batch(self, tasks: Sequence[str], **options: Any) -> list[AgentResult]:
         """`run` for each task, side by side; results in order. One that fails fails alone."""
         results: list[list[AgentResult]] = [[] for _ in tasks]
         batch = [{"task": task, "results": each} for task, each in zip(tasks, results, strict=True)]
+        where = caller()
         states = self._aprogram.run_batch(batch, **options)
         done: list[AgentResult] = []
         for state, each in zip(states, results, strict=True):
             error = state.error()
-            done.append(each[0] if error is None else self._failed(each or [AgentResult(state)], error))
+            done.append(each[0] if error is None else self._failed(each or [AgentResult(state)], error, where))
         return done
 
     def replay(self, trace: Trace) -> AgentResult:
@@ -192,9 +192,12 @@ class Agent:
         s._interpreter.recording.about = {"agent": self.name, "task": task}
         await self._adrive(s, task, results[0])
 
-    def _failed(self, results: list[AgentResult], error: PalmetteError) -> AgentResult:
+    def _failed(self, results: list[AgentResult], error: PalmetteError, where: Location) -> AgentResult:
+        """`where`: the program's line, which frames on an event loop don't lead back to."""
         if not results:
             raise error  # it never began: the backend or an option is wrong
+        if isinstance(error, ProgramError):
+            error = ProgramError(error.cause, where, error.node)
         results[0].ended, results[0].error = "failed", error
         results[0].usage = results[0].state.usage()
         return results[0]
@@ -227,7 +230,7 @@ class Agent:
             elif isinstance(wanted, Chat):
                 given = _chatted(run_on(s._backend.loop, chat_of(s._backend)(wanted.body)))
             else:
-                given = self.tools.run(wanted.calls)
+                given = run_on(language_loop(), self._ran(s, wanted.calls))
 
     async def _adrive(self, s: ProgramState, task: str, result: AgentResult) -> None:
         loop = self._loop(s, task, result)
@@ -243,7 +246,24 @@ class Agent:
                 work = asyncio.run_coroutine_threadsafe(chat_of(s._backend)(wanted.body), s._backend.loop)
                 given = _chatted(await asyncio.wrap_future(work))
             else:
-                given = await self.tools.arun(wanted.calls)
+                given = await self._ran(s, wanted.calls)
+
+    async def _ran(self, s: ProgramState, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """The calls' results. Where the state fails meanwhile (a deadline, a cancel), nobody waits for the tools."""
+        loop = asyncio.get_running_loop()
+        running = asyncio.ensure_future(self.tools.arun(calls))
+
+        def stop() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs there any more
+                loop.call_soon_threadsafe(running.cancel)
+
+        s.on_done(stop)
+        try:
+            return await running
+        except asyncio.CancelledError:
+            if (failure := s._interpreter.failure) is not None:
+                raise failure.again() from failure.cause
+            raise
 
     # The loop
 

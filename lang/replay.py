@@ -155,11 +155,8 @@ class ReplayedTools:
     def longest_seconds(self, calls: Sequence[ToolCall]) -> float:
         return 0.0
 
-    def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        return [self._result(call) for call in calls]
-
     async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        return self.run(calls)
+        return [self._result(call) for call in calls]
 
     def _result(self, call: ToolCall) -> ToolResult:
         there = next(self._results, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sqlite3
 from collections.abc import Iterator
@@ -56,7 +57,9 @@ def test_sql(engine: sgl.Engine) -> None:
     database = harbour()
     agent = sql_agent(database)
     query = {"column": "seats", "table": "ships", "where": "name", "equals": "Bora"}
-    good, bad = agent.tools.run([sgl.ToolCall("select", query), sgl.ToolCall("select", query | {"column": "ship"})])
+    good, bad = asyncio.run(
+        agent.tools.arun([sgl.ToolCall("select", query), sgl.ToolCall("select", query | {"column": "ship"})])
+    )
     assert good.value == [8]
     assert "no such column: ship" in bad.text
     with pytest.raises(sqlite3.OperationalError, match="readonly"):

@@ -216,6 +216,23 @@ def test_a_failure_fails_its_own_and_leaves_the_steps() -> None:
         assert result.steps[0].results[0].value == 10_000_000
         assert call("population", city="Lima") in result.state.text(partial=True)
     assert "test_agents.py" in str(single.error), "the line that ran it"
+    assert "test_agents.py" in str(bad.error)
+
+
+def test_a_deadline_ends_the_wait_for_a_tool_that_hangs() -> None:
+    @tool
+    def hangs() -> None:
+        time.sleep(3)
+
+    helper = agent([hangs])
+    backend = sgl.ScriptedBackend(lambda prompt: call("hangs"))
+    start = time.monotonic()
+    single = helper.run("?", deadline=0.1, backend=backend)
+    [batched] = helper.run_batch(["?"], deadline=0.1, backend=backend)
+    for result in (single, batched, asyncio.run(helper.arun("?", deadline=0.1, backend=backend))):
+        assert result.ended == "failed"
+        assert "deadline of 0.1 s has passed" in str(result.error)
+    assert time.monotonic() - start < 2.5
 
 
 def test_many_agents_at_once_wait_side_by_side() -> None:
