@@ -57,9 +57,9 @@ class NoBackend:
 class Compilation:
     """How the runs of a compiled program are made. `refused`: why they are not, where that was allowed."""
 
-    def __init__(self, or_interpret: bool = False, returns: bool = False) -> None:
+    def __init__(self, or_interpret: bool = False, returns: bool = False, critical_first: bool = False) -> None:
         self.refused: TraceError | None = None
-        self._returns = returns
+        self._options = {"returns": returns, "critical_first": critical_first}
         self._decided = not or_interpret
 
     def wanted(self, trace: Callable[[], object]) -> bool:
@@ -80,7 +80,7 @@ class Compilation:
                 hint="Run the program as it is, or on an Engine, a Runtime or a RuntimeEndpoint.",
             )
         state = TracingState(backend, sampling, Tracer(), namespace=namespace)
-        state.on_traced = lambda traced: _Session(traced, backend, namespace, self._returns).start()
+        state.on_traced = lambda traced: _Session(traced, backend, namespace, self._options).start()
         return state
 
 
@@ -112,12 +112,12 @@ def without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
 class _Session:
     """One run: the request, and where its events go."""
 
-    def __init__(self, state: TracingState, backend: Any, namespace: str, returns: bool) -> None:
+    def __init__(self, state: TracingState, backend: Any, namespace: str, options: dict[str, bool]) -> None:
         self._state = state
         self._backend: RunsPrograms = backend
         self._loop: asyncio.AbstractEventLoop = backend.loop
         self._tracer = state.tracer
-        self._request = RunProgram(plan=self._tracer.plan, namespace=namespace, returns=returns)
+        self._request = RunProgram(plan=self._tracer.plan, namespace=namespace, **options)
         self._players = [_Player(recorder, self) for recorder in self._tracer.tracks]
         self._task: asyncio.Task[None] | None = None
         self._run: ProgramRun | None = None

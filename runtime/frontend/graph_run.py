@@ -498,6 +498,7 @@ class _Track:
         if self._prompt is None:
             self._prompt = self.branch.state.length
         self._ends.append(self.branch.state.length)
+        self._computed = self.branch.state.length  # by the tracks that start here
         critical = {track for track, _ in self._run.forecast.critical}
         pairs = sorted(zip(tracks, forks, strict=True), key=lambda pair: pair[0] not in critical)
         for number, branch in pairs:  # what the whole waits for is asked for first
@@ -563,8 +564,9 @@ class _Track:
         self._emit(chunk=Chunk(appended=appended))
 
     def _priority(self, operation: Write) -> int | None:
-        """Its own; else what the whole program waits for goes before what merely runs beside it."""
-        if operation.priority is not None or (self.number, self.at) not in self._run.forecast.critical:
+        """Its own; else, where that is wanted, what the whole program waits for goes before what runs beside it."""
+        critical = self._run.request.critical_first and (self.number, self.at) in self._run.forecast.critical
+        if operation.priority is not None or not critical:
             return operation.priority
         return self._run.scheduling.priority + 1
 

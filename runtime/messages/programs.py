@@ -159,11 +159,13 @@ class RunProgram(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Run `plan`. Answered by ProgramEvents; the last one has `over`, or the error of the whole.
 
     `returns`: another run goes on from where this one ends (a chat), so its last state is worth keeping.
+    `critical_first`: what the whole program waits for has a higher priority than what runs beside it.
     """
 
     plan: Plan
     namespace: str = ""
     returns: bool = False
+    critical_first: bool = False
 
 
 class ProgramEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -422,6 +422,6 @@ def test_what_everything_waits_for_goes_first(engine, heard) -> None:
         forks[1] += gen("x", max_tokens=9)
         s += forks[0]["x"] + forks[1]["x"] + gen("y", max_tokens=3)
 
-    uneven.compile().run(backend=engine, **{**SEED, "max_new_tokens": None}).sync()
+    uneven.compile(critical_first=True).run(backend=engine, **{**SEED, "max_new_tokens": None}).sync()
     priorities = {params.max_tokens: scheduling.priority for _, params, scheduling in heard["asked"]}
     assert priorities == {2: 0, 9: 1, 3: 1}
