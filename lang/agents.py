@@ -228,7 +228,9 @@ class Agent:
             if isinstance(wanted, _Read):
                 given = s.get_var(wanted.name), s.get_meta_info(wanted.name)["completion_tokens"]
             elif isinstance(wanted, Chat):
-                given = _chatted(run_on(s._backend.loop, chat_of(s._backend)(wanted.body)))
+                given = _chatted(
+                    run_on(s._backend.loop, chat_of(s._backend)(wanted.body, wanted.params, wanted.namespace))
+                )
             else:
                 given = run_on(language_loop(), self._ran(s, wanted.calls))
 
@@ -243,7 +245,9 @@ class Agent:
             if isinstance(wanted, _Read):
                 given = await s.aget(wanted.name), (await s.aget_meta_info(wanted.name))["completion_tokens"]
             elif isinstance(wanted, Chat):
-                work = asyncio.run_coroutine_threadsafe(chat_of(s._backend)(wanted.body), s._backend.loop)
+                work = asyncio.run_coroutine_threadsafe(
+                    chat_of(s._backend)(wanted.body, wanted.params, wanted.namespace), s._backend.loop
+                )
                 given = _chatted(await asyncio.wrap_future(work))
             else:
                 given = await self._ran(s, wanted.calls)

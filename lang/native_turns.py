@@ -19,8 +19,7 @@ from palmette.lang.tools import ToolCall, ToolSet
 from palmette.runtime.errors import InternalError, InvalidRequest, Unsupported
 from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish, Usage
-
-_OPTIONS = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "max_tokens")
+from palmette.runtime.messages.sampling import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +27,12 @@ class Chat:
     """One request of a chat with tools, as chat completions have it; answered by their JSON."""
 
     body: dict[str, Any]
+    params: SamplingParams
+    namespace: str = ""
 
 
 def chat_of(backend: Any) -> Any:
-    """The backend's `chat(body)`. Raises Unsupported where it has none."""
+    """The backend's `chat(body, params, namespace)`. Raises Unsupported where it has none."""
     chat = getattr(backend, "chat", None)
     if chat is None:
         raise Unsupported(
@@ -77,17 +78,18 @@ class NativeTurns:
 
     def write(self, s: Any, name: str, *, last: bool, must_call: bool) -> Generator[Chat, Any, Turn]:
         most = self._answer_tokens if last else self._step_tokens
-        params = settle(s._sampling, {"max_tokens": most}).params
-        options = {option: getattr(params, option) for option in _OPTIONS if getattr(params, option) is not None}
-        body = {
-            "messages": list(self._messages[s]),
-            "tools": self._schemas,
-            "tool_choice": "none" if last else "required" if must_call else "auto",
-            "parallel_tool_calls": self._parallel > 1,
-            **options,
-        }
+        chat = Chat(
+            {
+                "messages": list(self._messages[s]),
+                "tools": self._schemas,
+                "tool_choice": "none" if last else "required" if must_call else "auto",
+                "parallel_tool_calls": self._parallel > 1,
+            },
+            settle(s._sampling, {"max_tokens": most}).params,
+            s._namespace,
+        )
         start = time.monotonic()
-        reply = yield Chat(body)
+        reply = yield chat
         message, usage, reason = _read(reply)
         recording = s._interpreter.recording.begin("gen", name, caller(), start)
         recording.add(

@@ -31,6 +31,7 @@ from palmette.runtime.messages.branches import (
 )
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.programs import RunProgram
+from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
 
 RUN = "/v1/branches/run"
@@ -78,9 +79,11 @@ class HttpBackend:
     async def flush_cache(self) -> int:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
-    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def chat(self, body: dict[str, Any], params: SamplingParams, namespace: str) -> dict[str, Any]:
         """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
-        return await self.post("/v1/chat/completions", {"model": "default", **body})
+        options = msgspec.to_builtins(params)  # those that aren't defaults; the server refuses what a chat has not
+        salt = {"cache_salt": namespace} if namespace else {}
+        return await self.post("/v1/chat/completions", {"model": "default", **options, **body, **salt})
 
     def close_soon(self, branch_id: str) -> None:
         """Close a branch with the next message to the server, or with one for all that have ended by then."""

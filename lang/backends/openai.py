@@ -103,11 +103,35 @@ class OpenAI:
         return language_loop()
 
     async def open(self, *, namespace: str = "") -> BackendBranch:
+        self._check_namespace(namespace)
+        return _Branch(self)
+
+    def _check_namespace(self, namespace: str) -> None:
         if namespace:
             raise Unsupported(
                 f"namespace={namespace!r}: an OpenAI-compatible API has no namespaces of its cache.", param="namespace"
             )
-        return _Branch(self)
+
+    def options(self, params: SamplingParams) -> dict[str, Any]:
+        """Sampling parameters as the API names them. Raises Unsupported by name for those it doesn't know."""
+        body: dict[str, Any] = {name: getattr(params, name) for name in _SENT if getattr(params, name) is not None}
+        if "max_tokens" in body:
+            body[self.max_tokens_name] = body.pop("max_tokens")
+        for name in (*_EXTENSIONS, *_NEVER):
+            value = getattr(params, name)
+            if value == getattr(_DEFAULTS, name):
+                continue
+            if name in _NEVER or not self.extensions:
+                hint = "Some servers know it: OpenAI(…, extensions=True)." if name in _EXTENSIONS else "Leave it out."
+                raise Unsupported(
+                    f"{name}={value!r} is not an option of OpenAI-compatible APIs.", hint=hint, param=name
+                )
+            body[name] = value
+        if params.stop:
+            body["stop"] = list(params.stop)
+        if params.logit_bias:
+            body["logit_bias"] = {str(token): bias for token, bias in params.logit_bias.items()}
+        return body
 
     async def flush_cache(self) -> int:
         raise Unsupported("An OpenAI-compatible API has no way to flush its cache.")
@@ -134,11 +158,11 @@ class OpenAI:
                     raise InternalError(f"{self.base_url}{path}: {_said(event)}")
                 yield event
 
-    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def chat(self, body: dict[str, Any], params: SamplingParams, namespace: str) -> dict[str, Any]:
         """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
-        sent = {"model": self.model, **body, **self.extra_body}
-        if "max_tokens" in sent:
-            sent[self.max_tokens_name] = sent.pop("max_tokens")
+        self._check_namespace(namespace)
+        sent = {"model": self.model, **self.options(params), **body, **self.extra_body}
+        self.calls += 1
         path = "/chat/completions"
         async with self._posted(path, sent) as answer:
             reply: dict[str, Any] = msgspec.json.decode(await answer.body())
@@ -334,7 +358,7 @@ class _Branch:
         api: Api = "chat" if self._turns or self._role is not None else "completions"
         backend = self._backend
         body: dict[str, Any] = {"model": backend.model, "stream": True, "stream_options": {"include_usage": True}}
-        body |= self._options(step.params)
+        body |= backend.options(step.params)
         body |= self._held(step.params, api)
         if step.priority is not None:
             raise Unsupported(f"priority={step.priority!r}: an OpenAI-compatible API has none.", param="priority")
@@ -358,26 +382,6 @@ class _Branch:
             messages.append({"role": "assistant", "content": self._text})
             body |= {"continue_final_message": True, "add_generation_prompt": False}
         return api, {**body, "messages": messages, **backend.extra_body}
-
-    def _options(self, params: SamplingParams) -> dict[str, Any]:
-        body: dict[str, Any] = {name: getattr(params, name) for name in _SENT if getattr(params, name) is not None}
-        if "max_tokens" in body:
-            body[self._backend.max_tokens_name] = body.pop("max_tokens")
-        for name in (*_EXTENSIONS, *_NEVER):
-            value = getattr(params, name)
-            if value == getattr(_DEFAULTS, name):
-                continue
-            if name in _NEVER or not self._backend.extensions:
-                hint = "Some servers know it: OpenAI(…, extensions=True)." if name in _EXTENSIONS else "Leave it out."
-                raise Unsupported(
-                    f"{name}={value!r} is not an option of OpenAI-compatible APIs.", hint=hint, param=name
-                )
-            body[name] = value
-        if params.stop:
-            body["stop"] = list(params.stop)
-        if params.logit_bias:
-            body["logit_bias"] = {str(token): bias for token, bias in params.logit_bias.items()}
-        return body
 
     def _held(self, params: SamplingParams, api: Api) -> dict[str, Any]:
         """How the API is told what the output must match."""

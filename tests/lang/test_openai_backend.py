@@ -105,6 +105,12 @@ def test_an_agent_with_calls_in_the_models_own_format(url: str, api: OpenAI, kin
         assert isinstance(result.answer, str)
         assert result.usage.calls == len(result.steps) + 1
         assert [call.kind for call in result.trace()][:3] == ["gen", "tool", "gen"]
+    elsewhere = helper.run("Light!", stop_regex="x+", namespace="n", backend=backend)
+    if kind == "openai":
+        assert "namespace='n'" in str(elsewhere.error)
+        assert "stop_regex=" in str(helper.run("Light!", stop_regex="x+", backend=backend).error)
+    else:
+        assert elsewhere.error is None, "the server knows both"
     error = helper.run("Light!", backend=sgl.ScriptedBackend([])).error
     assert "the backend 'scripted' has no chat with tools" in str(error)
     with pytest.raises(InvalidRequest, match="answers are text"):
