@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from palmette.lang.trace import Trace, TracedCall
 
-TEXT = 48  # characters of a call's text
+TEXT = 26  # characters of a call's text
 
 
 @guarded
@@ -50,10 +50,10 @@ def _table(trace: Trace) -> Table:
 
     table = Table(caption="Times in ms. reused + computed: prompt tokens; first: until the first token.")
     table.add_column("state")
-    table.add_column("call")
+    table.add_column("call", no_wrap=True)
     for name in ("start", "time", "queue", "first", "reused", "computed", "written"):
-        table.add_column(name, justify="right")
-    table.add_column("text", overflow="ellipsis", no_wrap=True, max_width=TEXT)
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("text", no_wrap=True)
     for call in trace:
         table.add_row(*_cells(call), style="red" if call.failed else None)
     return table
@@ -72,7 +72,8 @@ def _cells(call: TracedCall) -> list[str]:
             str(usage.computed_tokens),
             str(usage.completion_tokens),
         ]
-    text = call.error or call.text or call.appended
+    text = (call.error or call.text or call.appended).replace("\n", "⏎")
+    text = text if len(text) <= TEXT else f"{text[: TEXT - 1]}…"
     name = f"{call.kind} {call.name}".rstrip()
     return [
         call.state.rstrip("/"),
@@ -80,7 +81,7 @@ def _cells(call: TracedCall) -> list[str]:
         _ms(call.start),
         _ms(call.seconds),
         *numbers,
-        escape(text.replace("\n", "⏎")),
+        escape(text),
     ]
 
 
