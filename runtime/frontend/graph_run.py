@@ -63,6 +63,8 @@ from palmette.runtime.messages.tokens import TOKEN_BYTES, count, pack
 
 TOKEN_SECONDS = 0.02  # until something has been measured
 AHEAD = 32  # tokens that are worth a request of their own before they are needed
+SOON_SECONDS = 0.25  # at least, to the next verb of a branch that waits for nothing: it may have to queue
+SOON_TOKENS = 20  # likewise, in the time that a token takes
 TOOL_SECONDS = 30.0  # that a client's function may take, where it doesn't say
 MARGIN = 1.5  # by which a forecast may be too early
 NOT_TAKEN = InvalidRequest("This was not written: the branch that writes it was not taken.")
@@ -216,8 +218,19 @@ class GraphRun:
 
     def seconds_until(self, slot: int, now: int) -> float:
         """How long it is until a slot is there, as far as can be told; `now`: in tokens."""
-        each = self._seconds / self._tokens if self._tokens else TOKEN_SECONDS
-        return max(0.0, self.forecast.ready.get(slot, now) - now) * each * MARGIN
+        call = self.calls.get(slot)
+        if call is not None:
+            return MARGIN * (TOOL_SECONDS if call.seconds is None else call.seconds)
+        return max(0.0, self.forecast.ready.get(slot, now) - now) * self._token_seconds * MARGIN
+
+    @property
+    def soon(self) -> float:
+        """Seconds to the next verb of a branch that waits for nothing."""
+        return max(SOON_SECONDS, SOON_TOKENS * self._token_seconds)
+
+    @property
+    def _token_seconds(self) -> float:
+        return self._seconds / self._tokens if self._tokens else TOKEN_SECONDS
 
 
 class _Track:
@@ -307,6 +320,8 @@ class _Track:
             self._prompt = length - own
         self._ends.append(length)
         self._computed = length
+        if any(isinstance(operation, Write | Choose | Divide) for operation in self._operations[self.at + 1 :]):
+            self._hint(self.branch.state.tokens, length, BranchHint(next_use_seconds=self._run.soon))
 
     async def _do(self, operation: Operation) -> int:
         """One operation; the number of the next."""
@@ -373,12 +388,9 @@ class _Track:
         """Tell the cache when this path is needed again, and compute ahead what is certain of it."""
         run = self._run
         now = max((run.forecast.ends.get((self.number, at), 0) for at in range(self.at)), default=0)
-        call = run.calls.get(slot)
-        if call is not None:
-            expected = TOOL_SECONDS if call.seconds is None else call.seconds
-            await self.branch.hint(BranchHint(tool_wait_seconds=expected * MARGIN))
-        else:
-            await self.branch.hint(BranchHint(next_use_seconds=max(run.seconds_until(slot, now), 0.1)))
+        seconds = run.soon + run.seconds_until(slot, now)
+        waits = BranchHint(tool_wait_seconds=seconds) if slot in run.calls else BranchHint(next_use_seconds=seconds)
+        await self.branch.hint(waits)
         ahead = await self._certain()
         if ahead is not None:
             self._computed = ahead.length
