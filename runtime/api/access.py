@@ -45,6 +45,14 @@ class Caller:
         """The namespace of what this caller calls `wanted`."""
         return namespace(f"{self.tenant}/{wanted}" if self.salted else wanted)
 
+    def request_id(self, chosen: str) -> str:
+        """The id of a request that this caller calls `chosen`: tenants can't meet one another's."""
+        return f"{self.tenant}/{chosen}" if self.salted else chosen
+
+    def shown_id(self, request_id: str) -> str:
+        """What this caller calls it."""
+        return request_id.removeprefix(f"{self.tenant}/") if self.salted else request_id
+
     def check_admin(self, verb: str) -> None:
         """Raises Forbidden unless this caller may do what concerns everybody."""
         if not self.admin:

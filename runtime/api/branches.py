@@ -65,21 +65,24 @@ BRANCH = (400, 401, 408, 410, 429, 503)  # how a verb may fail
 
 
 class BranchTable:
-    """The open branches by id, the least recently used first. Idle ones are closed after `idle_seconds`."""
+    """The open branches by owner and id, the least recently used first. Idle ones are closed after `idle_seconds`.
+
+    `owner`: the tenant who opened it; for others it isn't there.
+    """
 
     def __init__(self, *, idle_seconds: float = BRANCH_IDLE_SECONDS, limit: int = MOST_BRANCHES) -> None:
         self._idle_seconds = idle_seconds
         self._limit = limit
-        self._branches: OrderedDict[str, tuple[Branch, float]] = OrderedDict()
+        self._branches: OrderedDict[tuple[str, str], tuple[Branch, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._branches)
 
-    async def add(self, branch: Branch) -> str:
+    async def add(self, branch: Branch, owner: str = "") -> str:
         """Keep `branch`; returns its id. At the limit the longest idle one makes room. Raises Overloaded."""
-        return (await self.add_all([branch]))[0]
+        return (await self.add_all([branch], owner))[0]
 
-    async def add_all(self, branches: Sequence[Branch]) -> list[str]:
+    async def add_all(self, branches: Sequence[Branch], owner: str = "") -> list[str]:
         """Keep `branches`, all of them or none; returns their ids. Raises Overloaded."""
         await self.expire()
         while len(self._branches) + len(branches) > self._limit:
@@ -90,23 +93,23 @@ class BranchTable:
                 )
         ids = [f"branch-{uuid.uuid4().hex}" for _ in branches]
         self._branches.update(
-            (branch_id, (each, time.monotonic())) for branch_id, each in zip(ids, branches, strict=True)
+            ((owner, branch_id), (each, time.monotonic())) for branch_id, each in zip(ids, branches, strict=True)
         )
         return ids
 
-    def get(self, branch_id: str) -> Branch:
+    def get(self, branch_id: str, owner: str = "") -> Branch:
         """The branch, marked as used. Raises BranchLost."""
-        found = self._branches.pop(branch_id, None)
+        found = self._branches.pop((owner, branch_id), None)
         if found is None:
             raise BranchLost(
                 f"Branch {branch_id!r} is not known here: it was closed, it expired, or the server restarted.",
                 hint="Open a new one and append its history.",
             )
-        self._branches[branch_id] = (found[0], time.monotonic())
+        self._branches[owner, branch_id] = (found[0], time.monotonic())
         return found[0]
 
-    async def remove(self, branch_id: str) -> bool:
-        found = self._branches.pop(branch_id, None)
+    async def remove(self, branch_id: str, owner: str = "") -> bool:
+        found = self._branches.pop((owner, branch_id), None)
         if found is not None:
             await found[0].close()
         return found is not None
@@ -118,11 +121,11 @@ class BranchTable:
 
     async def _close_first_idle(self, seconds: float) -> bool:
         latest = time.monotonic() - seconds
-        for branch_id, (branch, used) in self._branches.items():
+        for (owner, branch_id), (branch, used) in self._branches.items():
             if used > latest:
                 return False
             if not branch.busy:
-                return await self.remove(branch_id)
+                return await self.remove(branch_id, owner)
         return False
 
 
@@ -130,49 +133,51 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     routes = APIRouter(prefix="/v1/branches")
     frontend = surface.frontend
 
+    def mine(branch_id: str, request: Request) -> Branch:
+        return table.get(branch_id, caller_of(request).tenant)
+
     @routes.post("", **operation(OpenBranchAnswer, takes=OpenBranchBody, errors=(*READING, 429), tag="branches"))
     async def open_branch(request: Request) -> Response:
         """A new branch: the state of a program, whose verbs follow."""
         body = await read(request, OpenBranchBody)
         caller = caller_of(request)
         branch = await frontend.open_branch(body.cache_namespace(caller), body.scheduling(caller))
-        return JsonResponse({"id": await table.add(branch)})
+        return JsonResponse({"id": await table.add(branch, caller.tenant)})
 
     @routes.post("/run", **operation(takes=RunBranch, streams=StepReply, errors=BRANCH, tag="branches"))
     async def run(request: Request) -> Response:
         """Steps on a branch, in one message: a new branch, or an open one by its id."""
         body = await read_message(request, RunBranch)
+        caller = caller_of(request)
         for ended_id in body.ended:
-            await table.remove(ended_id)
+            await table.remove(ended_id, caller.tenant)
         _check_steps(body.steps, frontend)
         if body.hint is not None:
             body.hint.check()
         branch_id = body.branch
         if branch_id is not None:
-            branch = table.get(branch_id)
+            branch = table.get(branch_id, caller.tenant)
         else:
-            caller = caller_of(request)
             scheduling = Scheduling(tenant=caller.tenant or "")
             branch = await frontend.open_branch(caller.namespace(body.namespace), scheduling)
             if not body.close:
-                branch_id = await table.add(branch)
+                branch_id = await table.add(branch, caller.tenant)
         opened = branch_id if body.branch is None else None
-        ended = _ended(table, branch, branch_id) if body.close else None
-        return EventStream(
-            _replies(branch, body, opened, ended), lambda error: _message(StepReply(error=error.info()))
-        )
+        ended = _ended(table, branch, branch_id, caller.tenant) if body.close else None
+        return EventStream(_replies(branch, body, opened, ended), lambda error: _message(StepReply(error=error.info())))
 
     @routes.post("/close", **operation(ClosedManyAnswer, takes=CloseBranchesBody, tag="branches"))
     async def close_all(request: Request) -> Response:
         """End several."""
         body = await read(request, CloseBranchesBody)
-        return JsonResponse({"closed": sum([await table.remove(branch_id) for branch_id in body.ids])})
+        owner = caller_of(request).tenant
+        return JsonResponse({"closed": sum([await table.remove(branch_id, owner) for branch_id in body.ids])})
 
     @routes.post("/{branch_id}/extend", **operation(AppendedAnswer, takes=PartsBody, errors=BRANCH, tag="branches"))
     async def extend(branch_id: str, request: Request) -> Response:
         """Append text, token ids or turns."""
         body = await read(request, PartsBody)
-        return JsonResponse({"appended": await table.get(branch_id).extend(parts_of(body.parts, frontend))})
+        return JsonResponse({"appended": await mine(branch_id, request).extend(parts_of(body.parts, frontend))})
 
     @routes.post(
         "/{branch_id}/generate",
@@ -185,14 +190,14 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
         params = fields.sampling(max_tokens=fields.limit(), logprobs=fields.logprobs, top_logprobs=fields.top_logprobs)
         params.check(frontend.vocabulary.size)
         parts = parts_of(body.parts, frontend)
-        chunks = table.get(branch_id).generate(parts, params, return_text=body.return_text)
+        chunks = mine(branch_id, request).generate(parts, params, return_text=body.return_text)
         return EventStream(_events(chunks), lambda error: event({"error": event_error(error.info())}))
 
     @routes.post("/{branch_id}/score", **operation(BranchScores, takes=BranchScoreBody, errors=BRANCH, tag="branches"))
     async def score(branch_id: str, request: Request) -> Response:
         """Append, then the log-probabilities of each choice."""
         body = await read(request, BranchScoreBody)
-        work = table.get(branch_id).score(
+        work = mine(branch_id, request).score(
             parts_of(body.parts, frontend), body.choices, unconditional=body.unconditional
         )
         scores = await unless_gone(request, work)
@@ -202,21 +207,21 @@ def router(surface: Surface, table: BranchTable) -> APIRouter:
     async def fork(branch_id: str, request: Request) -> Response:
         """Append, then as many new branches that start from here."""
         body = await read(request, BranchForkBody)
-        branch = table.get(branch_id)
+        branch = mine(branch_id, request)
         forks, appended = await branch.fork_with_text(parts_of(body.parts, frontend), body.count)
-        return JsonResponse({"ids": await table.add_all(forks), "appended": appended})
+        return JsonResponse({"ids": await table.add_all(forks, caller_of(request).tenant), "appended": appended})
 
     @routes.post("/{branch_id}/truncate", **operation(EmptyAnswer, takes=TruncateBody, errors=BRANCH, tag="branches"))
     async def truncate(branch_id: str, request: Request) -> Response:
         """Keep the first tokens only."""
         body = await read(request, TruncateBody)
-        await table.get(branch_id).truncate(body.position)
+        await mine(branch_id, request).truncate(body.position)
         return JsonResponse({})
 
     @routes.delete("/{branch_id}", **operation(ClosedAnswer, errors=(401,), tag="branches"))
-    async def close(branch_id: str) -> Response:
+    async def close(branch_id: str, request: Request) -> Response:
         """End a branch; what runs on it is aborted."""
-        return JsonResponse({"closed": await table.remove(branch_id)})
+        return JsonResponse({"closed": await table.remove(branch_id, caller_of(request).tenant)})
 
     return routes
 
@@ -286,14 +291,14 @@ async def _replies(
     yield DONE
 
 
-def _ended(table: BranchTable, branch: Branch, branch_id: str | None) -> Callable[[], Awaitable[None]]:
+def _ended(table: BranchTable, branch: Branch, branch_id: str | None, owner: str) -> Callable[[], Awaitable[None]]:
     """What closes the branch behind its last step, whether the table has it or not."""
 
     async def close() -> None:
         if branch_id is None:
             await branch.close()
         else:
-            await table.remove(branch_id)
+            await table.remove(branch_id, owner)
 
     return close
 

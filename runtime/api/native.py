@@ -10,7 +10,7 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from palmette.runtime.api.access import caller_of
+from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.answers_native import (
     AbortAnswer,
     CacheAnswer,
@@ -61,25 +61,26 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, GenerateBody)
         surface.check_model(body.model)
         fields = _fields(body)
-        prompts, many = await _prompts(surface, body, body.cache_namespace(caller_of(request)))
+        caller = caller_of(request)
+        prompts, many = await _prompts(surface, body, body.cache_namespace(caller))
         generations = surface.submit_all(
             prompts,
             _params(body, fields),
-            request_id=body.rid or uuid.uuid4().hex,
+            request_id=uuid.uuid4().hex if body.rid is None else caller.request_id(body.rid),
             count=fields.n,
-            caller=caller_of(request),
+            caller=caller,
             fields=body,
             prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
         )
         many = many or fields.n > 1
         if body.stream:
             return EventStream(
-                _events(generations, many=many),
+                _events(generations, caller, many=many),
                 lambda error: event(error_body(error)),
                 headers=body.headers,
                 owned=generations,
             )
-        answers = await unless_gone(request, _answers(surface, generations, many=many))
+        answers = await unless_gone(request, _answers(surface, generations, caller, many=many))
         return PlainResponse(answers, headers=body.headers)
 
     @routes.post("/tokenize", **operation(TokenizeAnswer, takes=TokenizeBody, errors=(*READING, 404), tag="native"))
@@ -121,9 +122,14 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, AbortBody)
         if body.rid is None and not body.abort_all:
             raise InvalidRequest("Give 'rid', or abort_all=true.", param="rid")
-        if body.abort_all:
-            caller_of(request).check_admin("Aborting every request")
-        return JsonResponse({"aborted": frontend.abort(None if body.abort_all else body.rid)})
+        caller = caller_of(request)
+        if body.rid is None or body.abort_all:
+            caller.check_admin("Aborting every request")
+            return JsonResponse({"aborted": frontend.abort(None)})
+        ids = {caller.request_id(body.rid)}
+        if "/" not in body.rid:
+            ids.add(body.rid)  # one that the server made, which nobody guesses
+        return JsonResponse({"aborted": sum(map(frontend.abort, ids))})
 
     @routes.post("/flush_cache", **operation(FlushAnswer, errors=(401, 403, 503), tag="native"))
     async def flush_cache(request: Request) -> Response:
@@ -189,7 +195,7 @@ def _params(body: GenerateBody, fields: GenerateSampling) -> SamplingParams:
     return fields.sampling(max_tokens=fields.limit(), logprobs=wanted, top_logprobs=top)
 
 
-async def _answers(surface: Surface, generations: Sequence[Generation], *, many: bool) -> bytes:
+async def _answers(surface: Surface, generations: Sequence[Generation], caller: Caller, *, many: bool) -> bytes:
     """As JSON; long ones are put together in a thread."""
     outputs = await collect(generations)
     prompts = sum(len(output.finish.prompt_logprobs or ()) for output in outputs)
@@ -200,7 +206,7 @@ async def _answers(surface: Surface, generations: Sequence[Generation], *, many:
             {
                 "text": output.text,
                 "output_ids": list(output.tokens),
-                "meta_info": _meta(generation.id, output.finish, output.logprobs),
+                "meta_info": _meta(caller.shown_id(generation.id), output.finish, output.logprobs),
             }
             for generation, output in zip(generations, outputs, strict=True)
         ]
@@ -209,7 +215,7 @@ async def _answers(surface: Surface, generations: Sequence[Generation], *, many:
     return await surface.beside(size, encoded)
 
 
-async def _events(generations: Sequence[Generation], *, many: bool) -> AsyncIterator[bytes]:
+async def _events(generations: Sequence[Generation], caller: Caller, *, many: bool) -> AsyncIterator[bytes]:
     """Events hold what is new: `delta` (text), `output_ids`; the last of an output has `meta_info`."""
     async for index, chunk in merged(generations):
         data: dict[str, Any] = {"delta": chunk.text, "output_ids": unpack(chunk.tokens)}
@@ -218,7 +224,7 @@ async def _events(generations: Sequence[Generation], *, many: bool) -> AsyncIter
         if chunk.logprobs is not None:
             data["output_token_logprobs"] = _logprobs(chunk.logprobs)
         if chunk.finish is not None:
-            data["meta_info"] = _meta(generations[index].id, chunk.finish, ())
+            data["meta_info"] = _meta(caller.shown_id(generations[index].id), chunk.finish, ())
         yield event(data)
     yield DONE
 
