@@ -24,6 +24,7 @@ from palmette.lang.graph import Graph
 from palmette.lang.loop import language_loop, run_on
 from palmette.lang.recording import Tracer, has_symbols
 from palmette.lang.sampling import SAMPLING_NAMES, SamplingOptions, check_seconds, derive_seed, options
+from palmette.lang.sharing import SharedPrefix
 from palmette.lang.state import ProgramState
 from palmette.lang.threads import PROGRAM_THREADS, program_threads
 from palmette.lang.tracing import TracingState
@@ -184,6 +185,8 @@ class Program:
         threads = _thread_count(num_threads, len(calls), COROUTINES if self.is_async else PROGRAM_THREADS)
         states = [self._state(call) for call in calls]
         results = self._batch(states, calls, threads, progress_bar)
+        if self._compilation is not None and self._compilation.refused is None and len(calls) > 1:
+            results = self._sharing(results, calls)
         return results if generator_style else list(results)
 
     def trace(self, *args: Any, **kwargs: Any) -> Graph:
@@ -354,6 +357,20 @@ class Program:
                     for state in states:
                         state.abandon(cause, Location("?", 0, self.name), "run_batch")
                 stop()
+
+    def _sharing(self, results: Iterator[ProgramState], calls: list[_Call]) -> Iterator[ProgramState]:
+        """A compiled batch, while what its programs begin with is kept in the cache."""
+        samples = {0: calls[0], len(calls) // 2: calls[len(calls) // 2], len(calls) - 1: calls[-1]}
+        try:
+            traced = [self._traced(call).plan for call in samples.values()]
+        except Exception:  # the program's own, or what it can't do: its run says so
+            yield from results
+            return
+        shared = SharedPrefix(calls[0].backend, traced, calls[0].namespace)
+        try:
+            yield from results
+        finally:
+            shared.release()
 
     def _batch_in_threads(self, states: list[ProgramState], calls: list[_Call], threads: int) -> Callable[[], None]:
         # A compiled program's body is over at once, so what bounds them is what would have bounded their threads.

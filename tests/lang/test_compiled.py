@@ -17,7 +17,9 @@ import palmette as sgl
 from palmette import TraceError, assistant, function, gen, match, repeat, select, system, user, when
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.backends.http import RuntimeEndpoint
+from palmette.lang.sharing import shared_parts
 from palmette.runtime.api.app import create_app
+from palmette.runtime.messages.branches import BeginRole, EndRole, Text
 
 SEED = {"seed": 7, "temperature": 1.0, "max_new_tokens": 6}
 
@@ -425,3 +427,31 @@ def test_what_everything_waits_for_goes_first(engine, heard) -> None:
     uneven.compile(critical_first=True).run(backend=engine, **{**SEED, "max_new_tokens": None}).sync()
     priorities = {params.max_tokens: scheduling.priority for _, params, scheduling in heard["asked"]}
     assert priorities == {2: 0, 9: 1, 3: 1}
+
+
+def test_a_batch_keeps_what_all_of_it_begins_with(engine, heard) -> None:
+    @function
+    def asking(s, question):
+        s += system("You answer questions about the weather in one short sentence, and never more than that.")
+        s += user("Now: " + question)
+        s += assistant(gen("x"))
+
+    questions = [{"question": f"{word}?"} for word in ("when", "where", "who", "why")]
+    states = asking.compile().run_batch(questions, backend=engine, **SEED)
+    plain = asking.run_batch(questions, backend=engine, **SEED)
+    assert [state.text() for state in states] == [state.text() for state in plain]
+    assert any(params.max_tokens == 0 for _, params, _ in heard["asked"])
+    deadline = time.monotonic() + 5
+    while [hint.pin_seconds for hint in heard["hints"] if hint.pin_seconds is not None][-1:] != [0.0]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_what_plans_begin_with() -> None:
+    @function
+    def asking(s, question):
+        s += system("Answer.") + user("Now: " + question) + gen("x")
+
+    plans = [asking.trace(question=question).plan for question in ("when", "where", "what")]
+    alike = (BeginRole("system"), Text("Answer."), EndRole("system"), BeginRole("user"), Text("Now: wh"))
+    assert shared_parts(plans) == alike
