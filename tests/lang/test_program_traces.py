@@ -54,7 +54,7 @@ def test_each_call_with_its_time_and_tokens(engine: sgl.Engine) -> None:
     assert {state for kind, name, state in calls if name == "idea"} == {"1.0/", "1.0/1.0/", "1.1/", "1.1/1.0/"}
     assert calls[-2:] == [("select", "best", ""), ("gen", "number", "")]
     first = trace[0] if trace[0].kind == "gen" else next(call for call in trace if call.kind == "gen")
-    assert re.match(r".*test_traces\.py:\d+ in everything", first.where)
+    assert re.match(r".*test_program_traces\.py:\d+ in everything", first.where)
     assert first.text == state["first"]
     assert first.appended.endswith("assistant\n") or "palms" in first.appended
     usage = state.get_meta_info("first")
