@@ -100,6 +100,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Message],
+        /,  # so that `extra` may hold any name
         *,
         add_generation_prompt: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
@@ -116,6 +117,7 @@ class ChatTemplate:
     def render_disguised(
         self,
         messages: Sequence[Message],
+        /,  # so that `extra` may hold any name
         *,
         add_generation_prompt: bool = False,
         continue_final_message: bool = False,
@@ -124,7 +126,7 @@ class ChatTemplate:
     ) -> Disguised:
         """`render`, for callers that cut the rendering further. `continue_final_message`: it ends where the content of
         the last message ends."""
-        given = {"messages": [dict(message) for message in messages], "tools": tools, **extra}
+        given = {**extra, "messages": [dict(message) for message in messages], "tools": tools}
         disguise = Disguise(given, self.spellings)
         if not continue_final_message:
             return Disguised(self.text(disguise.values, add_generation_prompt=add_generation_prompt), disguise)
