@@ -369,24 +369,27 @@ def _counts(least: int, most: int | None) -> str:
 
 
 def build_rules(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
-    """The kinds "ebnf" and "gbnf"."""
+    """The kinds "ebnf" and "gbnf". Lark is known by its rule start and by having no `::=`."""
+    if source.kind == "ebnf" and _START.search(source.text) and "::=" not in _LARK_PARTS.sub(" ", source.text):
+        return build_lark(source, space, limits)
     _no_options(source)
     return LlgGrammar(source, space, lark_of(source.text, source.kind))
 
 
+_START = re.compile(r"(?m)^\s*\??start\b")
 _LARK_PARTS = re.compile(r'"(?:[^"\\\n]|\\.)*"i?|/(?:[^/\\\n]|\\.)+/[a-z]*|//[^\n]*|#[^\n]*')
 
 
 def build_lark(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
-    """The kind "lark"."""
+    """The kind "lark", and "ebnf" that is written in it."""
     _no_options(source)
     bare = _LARK_PARTS.sub(" ", source.text)
     for found, why in (("%json", "its schema would not be checked; use json_schema or structural_tag"),
                        ("<", "special tokens can't be part of a grammar")):  # fmt: skip
         if found in bare:
-            raise GrammarError(f"The Lark grammar uses {found!r}: {why}.", param="lark")
-    if not re.search(r"(?m)^\s*\??start\b", bare):
-        raise GrammarError("The Lark grammar has no rule start.", hint="Call the first rule start.", param="lark")
+            raise GrammarError(f"The Lark grammar uses {found!r}: {why}.", param=source.kind)
+    if not _START.search(bare):
+        raise GrammarError("The Lark grammar has no rule start.", hint="Call the first rule start.", param=source.kind)
     return LlgGrammar(source, space, source.text)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from schema_cases import SPACE, generate
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.compile import ByteSpace, Compiler
 from palmette.runtime.grammar.dialects import build_lark, build_rules
 from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
@@ -51,7 +52,7 @@ def test_what_matches(text: str, matching: list[str], others: list[str]) -> None
         ('root ::= root "a"', "never comes to an end"),
         ("root ::= other", "'other', which isn't there"),
         ('root ::= ("a"', "line 1, column 14"),
-        ("start: x", "no rule at line 1"),
+        ("stort: x", "no rule at line 1"),
         ('root ::= "a\n"', "a text that isn't closed"),
         ('root ::= "a"{3,1}', "out of order"),
         ('root ::= "a"\nroot ::= "b"', "a second rule"),
@@ -112,3 +113,24 @@ def test_any_text_is_a_grammar_or_an_error(text: str) -> None:
     for build in (ebnf, lark):
         with contextlib.suppress(GrammarError):
             build(f"root ::= {text}" if build is ebnf else f"start: {text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'start: KEY "=" VALUE\nKEY: /[a-z]+/\nVALUE: /[0-9]+/',
+        '// root ::= "b"\n?start: /[a-z]+/ "=" /[0-9]+/',
+        'root ::= [a-z]+ "=" [0-9]+\nstart ::= "no"',
+    ],
+)
+def test_ebnf_is_lark_where_it_has_its_form(text: str) -> None:
+    """As the field `ebnf` of the HTTP surfaces says."""
+    matcher = Compiler(ByteSpace()).compile(GrammarSource(kind="ebnf", text=text)).matcher()
+    assert all(matcher.accept(byte) for byte in b"ab=12")
+    assert matcher.may_end
+
+
+def test_what_lark_refuses_is_named_as_it_was_asked_for() -> None:
+    with pytest.raises(GrammarError, match="special tokens") as raised:
+        Compiler(ByteSpace()).compile(GrammarSource(kind="ebnf", text="start: <|im_end|>"))
+    assert raised.value.param == "ebnf"
