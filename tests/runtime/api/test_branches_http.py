@@ -11,8 +11,18 @@ from live_server import LiveServer
 
 from palmette.lang.backends.http import HttpBackend
 from palmette.runtime.api.branches import BranchTable
-from palmette.runtime.errors import BranchLost, InvalidRequest, Overloaded
-from palmette.runtime.messages.branches import BeginRole, EndRole, Text, Tokens
+from palmette.runtime.errors import BranchLost, Overloaded
+from palmette.runtime.messages.branches import (
+    BeginRole,
+    ChoiceScores,
+    Chunk,
+    EndRole,
+    ExtendStep,
+    GenerateStep,
+    ScoreStep,
+    Text,
+    Tokens,
+)
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack, unpack
 
@@ -25,12 +35,20 @@ def http(server: LiveServer) -> Iterator[httpx.Client]:
         yield client
 
 
-async def test_the_verbs_through_the_language_s_client(server: LiveServer) -> None:
+async def test_steps_through_the_language_s_client(server: LiveServer) -> None:
     backend = HttpBackend(server.url)
     branch = await backend.open(namespace="n")
-    assert await branch.extend([BeginRole("user"), Text("Hi"), EndRole("user")]) == "<|im_start|>user\nHi<|im_end|>\n"
     params = SamplingParams(stop=("naïve",), logprobs=True, logit_bias={7: 1.5}, seed=4)
-    chunks = [chunk async for chunk in branch.generate([BeginRole("assistant")], params)]
+    steps = (
+        ExtendStep(parts=(BeginRole("user"), Text("Hi"), EndRole("user"))),
+        GenerateStep(parts=(BeginRole("assistant"),), params=params),
+        ScoreStep(parts=(Text("so "),), choices=("yes", "no"), unconditional=True),
+    )
+    results = [result async for result in branch.run(steps)]
+    assert [step for step, _ in results] == sorted(step for step, _ in results)
+    (said,) = [result for step, result in results if step == 0]
+    assert said.appended == "<|im_start|>user\nHi<|im_end|>\n"
+    chunks = [result for step, result in results if step == 1 and isinstance(result, Chunk)]
     assert chunks[0].appended == "<|im_start|>assistant\n"
     assert "".join(chunk.text for chunk in chunks) == "the tokens of a "
     finish = chunks[-1].finish
@@ -39,22 +57,15 @@ async def test_the_verbs_through_the_language_s_client(server: LiveServer) -> No
     tokens = [token for chunk in chunks for token in unpack(chunk.tokens)]
     assert len(tokens) == finish.kept_tokens
     assert [p.token for chunk in chunks for p in chunk.logprobs or ()] == tokens
-    scores = await branch.score([Text("so ")], ["yes", "no"], unconditional=True)
+    (scores,) = [result for step, result in results if step == 2]
+    assert isinstance(scores, ChoiceScores)
     assert scores.appended == "so "
     assert scores.unconditional is not None
     forks = await branch.fork([], 2)
-    assert await forks[0].extend([Tokens(pack([5]))]) != ""
-    await branch.truncate(3)
-    with pytest.raises(InvalidRequest, match="has 3 tokens"):
-        await branch.truncate(4)
-    hidden = [chunk async for chunk in forks[1].generate([], SamplingParams(), return_text=False)]
-    assert {chunk.text for chunk in hidden} == {""}
-    assert any(chunk.tokens for chunk in hidden)
-    await branch.close()
-    with pytest.raises(BranchLost):
-        await branch.extend([])
-    for fork in forks:
-        await fork.close()
+    (appended,) = [result async for _, result in forks[0].run([ExtendStep(parts=(Tokens(pack([5])),))])]
+    assert appended.appended != ""
+    for each in (branch, *forks):
+        await each.close()
     await backend.close()
 
 
