@@ -60,6 +60,9 @@ class Places:
 
     def root(self, goal: Goal) -> Node | None:
         """None where no array is looked at. Raises Undecided."""
+        shapes = (shape for each in self._shapes.values() for shape in each)
+        if not any(isinstance(shape, ArrayStates) and shape.compared for shape in shapes):
+            return None
         root = self._node([goal])
         wanted = self._wanted()
         if wanted and self._repeats:  # a constant of the schema's, which may stand where items must differ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -30,7 +31,7 @@ def ring(length: int) -> str:
         chain(100_000),
         chain(MAX_DEPTH, "?r{0}: r{1} // r0:"),
         chain(MAX_DEPTH, "r{0}: r{1}+"),
-        chain(MAX_DEPTH // 10, 'r{0}: (((((((((("a" r{1})))))))))?'),
+        chain(MAX_DEPTH // 5, 'r{0}: (((((((((("a" r{1})))))))))?'),
         chain(MAX_DEPTH, "r{0}::_: r{1}::_").replace("start: r0", "start: r0::0x0"),
         chain(MAX_DEPTH).replace("r", "r-").replace("sta", "star").replace("starr-t", "start"),
         ring(MAX_DEPTH + 1),
@@ -66,7 +67,7 @@ def test_the_bound_is_within_the_stack_of_a_thread() -> None:
     terminals = chain(MAX_DEPTH - 3).replace("r", "R").replace("staRt", "start")
     deepest = [
         chain(MAX_DEPTH - 3),
-        chain(MAX_DEPTH // 10 - 1, 'r{0}: ((((((((("a" r{1})?)?)?)?)?)?)?)?)?'),
+        chain(2 * MAX_DEPTH // 11 - 2, 'r{0}: ((((((((("a" r{1})?)?)?)?)?)?)?)?)?'),
         terminals,
         ring(MAX_DEPTH - 3),
     ]
@@ -85,6 +86,23 @@ def test_ebnf_whose_rules_follow_one_another(length: int, fits: bool) -> None:
     matcher = Compiler(ByteSpace()).compile(source).matcher()
     assert all(matcher.accept(byte) for byte in b"a" * length + b"x")
     assert matcher.may_end
+
+
+@pytest.mark.parametrize("names", ["optional", "required"])
+def test_objects_of_a_thousand_properties(names: str) -> None:
+    properties = {f"p{number}": {"type": "integer"} for number in range(1000)}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    if names == "required":
+        schema["required"] = list(properties)
+    matcher = Compiler(ByteSpace()).compile(GrammarSource(kind="json_schema", text=json.dumps(schema))).matcher()
+    assert all(matcher.accept(byte) for byte in b'{"p0": 1, "p1": ')
+
+
+def test_what_is_too_large_is_not_blamed_on_a_keyword_that_is_not_there() -> None:
+    schema = {"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(3000)}}
+    with pytest.raises(GrammarError) as raised:
+        Compiler(ByteSpace()).compile(GrammarSource(kind="json_schema", text=json.dumps(schema)))
+    assert "uniqueItems" not in str(raised.value)
 
 
 def test_a_rule_that_is_used_often_is_not_written_out_that_often() -> None:
