@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,7 @@ from palmette.lang.backends.base import Backend, BackendBranch
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.loop import run_on
 from palmette.runtime.errors import BranchLost, EngineDied, PalmetteError
-from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text
+from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, GenerateStep, Part, Text
 from palmette.runtime.messages.sampling import SamplingParams
 
 STOP_SECONDS = 5.0
@@ -102,13 +102,12 @@ class Conversation:
         try:
             if self._branch is None:
                 self._branch = await self._backend.open()
-            chunks = self._branch.generate(parts, params)
-            try:
-                async for chunk in chunks:
+            results = self._branch.run([GenerateStep(parts=tuple(parts), params=params)])
+            async with contextlib.aclosing(results):
+                async for _, chunk in results:
+                    assert isinstance(chunk, Chunk)
                     self._answered = True
                     self._write(chunk.text)
-            finally:
-                await _close(chunks)
         finally:
             ended.set()
 
@@ -168,9 +167,3 @@ def _read() -> str | None:
 def _print(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-async def _close(chunks: AsyncIterator[Chunk]) -> None:
-    close = getattr(chunks, "aclose", None)
-    if close is not None:
-        await close()
