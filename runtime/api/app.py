@@ -69,6 +69,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client did
     )
     app.state.reading = Reading(options.limits, options.lenient, frontend.offload)
     surface = Surface(frontend, tuple(names) or (frontend.model,))

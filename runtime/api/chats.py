@@ -34,6 +34,7 @@ from palmette.runtime.frontend.chats import PreparedTurn
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
 PARTS_OF_TEXT = ("text", "refusal")
 READING = 20  # reading a message takes as long as writing so many values of an answer (surface.beside)
 
@@ -88,8 +89,12 @@ def messages_of(body: Body, given: Sequence[dict[str, Any]]) -> tuple[Message, .
 def _message(body: Body, given: dict[str, Any], path: str) -> Message:
     is_result = _object(given, path).get("role") == "tool"
     message = body.nested(given, ToolMessage if is_result else ChatMessage, path)
-    if message.role == "function":
-        raise Unsupported(f"{path}: role 'function' is not supported.", hint="Use role 'tool'.", param=f"{path}.role")
+    if message.role not in ROLES:
+        raise InvalidRequest(
+            f"{path}.role: {reprlib.repr(message.role)} is no role; it must be one of {', '.join(ROLES)}.",
+            hint="A function's result has the role 'tool'." if message.role == "function" else "",
+            param=f"{path}.role",
+        )
     if message.tool_calls and message.role != "assistant":
         raise InvalidRequest(
             f"{path}: a message of role {message.role!r} has tool_calls; the assistant's can have them.",

@@ -42,9 +42,10 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "mooncake": (("mooncake",), "KV pages from other machines, by Mooncake", False),
     "nixl": (("nixl",), "KV pages from other machines, by NIXL", False),
     "cluster": (("ray",), "deployment on a Ray cluster", False),
-    "mcp": (("mcp",), "tools of MCP servers", False),
-    "otel": (("opentelemetry",), "traces by OpenTelemetry", False),
+    "mcp": (("mcp",), "tools of MCP servers", True),
+    "otel": (("opentelemetry",), "traces by OpenTelemetry", True),
     "png": (("resvg_py",), "the curves of `palmette simulate` as PNG", True),
+    "xgrammar": (("xgrammar",), "JSON schemas by xgrammar (`--grammar-backend xgrammar`)", True),
 }
 
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -76,6 +77,7 @@ def serve(
     """
     progress = on_progress or (lambda text: None)
     sys.setswitchinterval(SWITCH_SECONDS)
+    allow_connections()
     if options.log_requests:
         show_requests()
     listener = listen(host, port) if uds is None else listen_at(uds)
@@ -87,6 +89,13 @@ def serve(
         listener.close()
         if uds is not None:
             uds.unlink(missing_ok=True)
+
+
+def allow_connections() -> None:
+    """As many open files as this process may have: each connection is one, and the usual limit is for shells."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def show_requests() -> None:

@@ -112,7 +112,7 @@ Step = GenerateStep | ScoreStep | ExtendStep
 """What a branch does in one message, several of them in a row: nothing in between needs the program."""
 
 
-class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Steps on a branch, over HTTP. Without `branch` on a new one, of `namespace`, whose id comes first.
 
     `close`: the branch ends with the steps. `ended`: other branches that are closed at once. `hint`: what the program

@@ -134,3 +134,24 @@ def test_the_start_of_the_prompt_s_logprobs(http: httpx.Client) -> None:
         return len(http.post("/generate", json=body).json()["meta_info"].get("input_token_logprobs", []))
 
     assert [scored(start) for start in (-1, 0, 2, 2**63)] == [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("role", ["usr", "function", "", "System", "<|im_start|>"])
+def test_a_role_that_there_is_not_is_named(http: httpx.Client, role: str) -> None:
+    refused = http.post("/v1/chat/completions", json={"messages": [{"role": role, "content": "Hi"}], "max_tokens": 1})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "messages.0.role"
+    assert "assistant" in error["message"]
+
+
+def test_no_answer_sends_a_client_elsewhere(http: httpx.Client) -> None:
+    answer = http.post("/v1/completions/", json={"prompt": "Hi"}, headers={"host": "evil.example"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["type"] == "not_found_error"
+
+
+def test_steps_of_a_branch_hold_no_unknown_field(http: httpx.Client) -> None:
+    refused = http.post("/v1/branches/run", json={"steps": [], "foo": 1})
+    assert refused.status_code == 400
+    assert "foo" in refused.json()["error"]["message"]
