@@ -31,7 +31,7 @@ WORDS = """
     river stone winter letter garden engine market silver quiet yellow window harbour morning paper bridge forest number
     little answer second moment carry follow listen measure wonder travel gather promise remember
 """
-GEN = {"ignore_eos": True, "temperature": 0.8}
+GEN: dict[str, Any] = {"ignore_eos": True, "temperature": 0.8}
 
 
 @dataclass(frozen=True)

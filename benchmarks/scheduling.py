@@ -181,7 +181,7 @@ def measure_policies(count: int) -> list[dict[str, Any]]:
     plain = replace_config(CONFIG, aging_alpha=0.0, aging_beta=10**15)
     runs: list[tuple[str, EngineConfig]] = [("longest_prefix, not aged", plain)]
     runs += [(policy, replace_config(CONFIG, policy=policy)) for policy in get_args(Policy)]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, config in runs:
         outcome = serve(config, arrivals, pool=POOL)
         rows.append({"policy": name, **summary(outcome)})
@@ -204,7 +204,7 @@ def summary(outcome: Outcome) -> dict[str, float]:
 
 def measure_aging(count: int) -> list[dict[str, Any]]:
     arrivals = overload(count, RATE)
-    rows = []
+    rows: list[dict[str, Any]] = []
     plain = serve(replace_config(CONFIG, aging_alpha=0.0, aging_beta=10**15), arrivals, pool=POOL)
     for alpha in ALPHAS:
         for beta in BETAS:
@@ -266,7 +266,7 @@ def measure_retraction(requests: int) -> list[dict[str, Any]]:
             arrivals, then, ended = bursting(outputs)
             look = AdmissionHold.look
             if not held:
-                AdmissionHold.look = _never_hold  # type: ignore[method-assign]
+                AdmissionHold.look = _never_hold  # type: ignore[method-assign, assignment]
             outcome = serve(replace_config(CONFIG, policy=policy), arrivals, pool=24_000, then=then)
             AdmissionHold.look = look  # type: ignore[method-assign]
             before = outcome.rate(0.25 * BURST_AT, BURST_AT)
