@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
-from palmette.lang.errors import Location, ProgramError, caller
+from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
 from palmette.lang.loop import language_loop, run_on
 from palmette.lang.native_turns import Chat, NativeTurns, chat_of
 from palmette.lang.program import Program
@@ -25,6 +25,7 @@ from palmette.lang.replay import Replay, ReplayedTools
 from palmette.lang.state import ProgramState
 from palmette.lang.tools import Approval, Tool, ToolCall, ToolResult, ToolSet
 from palmette.lang.trace import Trace
+from palmette.lang.tracing import TracingState
 from palmette.lang.types import NotOfType
 from palmette.lang.usage import ProgramUsage
 from palmette.runtime.errors import InvalidRequest, PalmetteError
@@ -72,6 +73,7 @@ class AgentResult:
 
     @property
     def calls(self) -> list[ToolCall]:
+        """The calls of every step, in order."""
         return [call for step in self.steps for call in step.calls]
 
     def __repr__(self) -> str:
@@ -198,6 +200,10 @@ class Agent:
             raise error  # it never began: the backend or an option is wrong
         if isinstance(error, ProgramError):
             error = ProgramError(error.cause, where, error.node)
+        else:
+            told = copy.copy(error)
+            told.message, told.__cause__ = f"{where}: {self.name}: {error.message}", error
+            error = told
         results[0].ended, results[0].error = "failed", error
         results[0].usage = results[0].state.usage()
         return results[0]
@@ -206,12 +212,14 @@ class Agent:
 
     def __call__(self, s: ProgramState, task: str) -> AgentResult:
         """Work on `task` on the program's own state, behind what it has. Raises what goes wrong."""
+        _check_interpreted(s)
         result = AgentResult(s)
         self._drive(s, task, result)
         return result
 
     async def acall(self, s: ProgramState, task: str) -> AgentResult:
-        """The same in a coroutine."""
+        """In a coroutine program, work on `task` on its state `s`. Raises what goes wrong."""
+        _check_interpreted(s)
         result = AgentResult(s)
         await self._adrive(s, task, result)
         return result
@@ -330,6 +338,7 @@ class Agent:
         self._turns.tell(s, turn, told)
 
 
+@names_keywords
 def agent(
     tools: ToolSet | Sequence[Tool | Callable[..., Any]],
     *,
@@ -391,7 +400,14 @@ def agent(
         parallel=parallel,
     )
     if tokens is not None:
-        _check_whole("tokens", tokens, turns.most_tokens)
+        _check_whole("tokens", tokens, 1)
+        if tokens < turns.most_tokens:
+            raise InvalidRequest(
+                f"tokens={tokens!r} leaves no room for a turn and the answer, which may take {turns.most_tokens}"
+                f" (step_tokens={step_tokens!r}, thought_tokens={thinks!r}, answer_tokens={answer_tokens!r}).",
+                hint="Give more, or lower those.",
+                param="tokens",
+            )
     if least_calls > steps:
         raise InvalidRequest(f"least_calls={least_calls!r} is more than steps={steps!r}.", param="least_calls")
     return Agent(
@@ -412,6 +428,14 @@ _MODES: Mapping[str, Callable[..., Turns]] = {"calls": CallTurns, "react": React
 def _chatted(reply: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """A chat's answer, and the tokens that were written for it."""
     return reply, int((reply.get("usage") or {}).get("completion_tokens") or 0)
+
+
+def _check_interpreted(s: ProgramState) -> None:
+    if isinstance(s, TracingState) and not s.tracer.over:
+        raise TraceError(
+            "An agent decides in Python what comes next, so a program with one can't be compiled or traced.",
+            hint="Run the program as it is; compile(or_interpret=True) does, where it can't be compiled.",
+        )
 
 
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:

@@ -7,6 +7,7 @@ interpreter's results take, so what is read afterwards is what a run without com
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
@@ -15,18 +16,21 @@ from palmette.lang.backends.base import Backend, BackendBranch, ProgramRun
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, TraceError, raised_at
 from palmette.lang.instructions import Concatenate, Fork, Generation, ScopeBegin, ScopeEnd, Selection
-from palmette.lang.loop import language_loop
+from palmette.lang.loop import finished, language_loop
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord
-from palmette.lang.recording import Ambiguous, Passive, Recorded, Recorder, Tracer, has_symbols, refusal
+from palmette.lang.planning import part_of
+from palmette.lang.recording import MISSING, Ambiguous, Passive, Recorded, Recorder, Tracer, has_symbols, refusal
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.symbols import Symbol
 from palmette.lang.threads import program_threads
 from palmette.lang.tracing import TracingState
+from palmette.lang.track_calls import TrackCalls
 from palmette.lang.variables import Variable
 from palmette.runtime.errors import Aborted, InternalError, InvalidRequest, Unsupported, from_info
 from palmette.runtime.messages import programs as plans
-from palmette.runtime.messages.programs import CallResult, ProgramEvent, RunProgram, Scalar, Value, resolved
+from palmette.runtime.messages.branches import Text
+from palmette.runtime.messages.programs import CallResult, Operation, ProgramEvent, RunProgram, Scalar, Value, resolved
 
 
 class RunsPrograms(Protocol):
@@ -109,6 +113,16 @@ def without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
     raise TraceError("The program waits for something that is not its state, so it can't be traced beforehand.")
 
 
+class NotWritten(InvalidRequest):
+    """Of a variable that the branches that were taken don't write."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r} was not written: the branch that writes it was not taken.",
+            hint="Write it in every branch, or before them.",
+        )
+
+
 class _Session:
     """One run: the request, and where its events go."""
 
@@ -118,11 +132,12 @@ class _Session:
         self._loop: asyncio.AbstractEventLoop = backend.loop
         self._tracer = state.tracer
         self._request = RunProgram(plan=self._tracer.plan, namespace=namespace, **options)
-        self._players = [_Player(recorder, self) for recorder in self._tracer.tracks]
+        self.players = [_Player(recorder, self) for recorder in self._tracer.tracks]
         self._task: asyncio.Task[None] | None = None
         self._run: ProgramRun | None = None
         self._answers: set[asyncio.Future[None]] = set()
         self.texts: dict[int, str] = {}  # of slots
+        self._arrived: dict[int, float] = {}  # when each was there
         self.failures: dict[int, ProgramError] = {}  # why a slot has none
         self.result = state.ret_value
 
@@ -165,12 +180,12 @@ class _Session:
     def _take(self, event: ProgramEvent) -> None:
         if event.over or event.program is not None:
             return
-        self._players[event.track].take(event)
+        self.players[event.track].take(event)
 
     def _end(self, failure: BaseException | None) -> None:
         for task in self._answers:
             task.cancel()
-        for player in self._players:
+        for player in self.players:
             if failure is not None:
                 player.fail(failure, *player.recorder.at)
         for variable, value in self._tracer.deferred:
@@ -179,11 +194,23 @@ class _Session:
             try:
                 self._state.ret_value = self.real(self.result)
             except ProgramError as error:
-                self._players[0].fail(error.cause, error.where, error.node)
-        for player in self._players:
+                self.players[0].fail(error.cause, error.where, error.node)
+        for player in self.players:
             player.end()
 
     # Values
+
+    def put(self, slot: int, text: str) -> None:
+        self.texts[slot] = text
+        self._arrived[slot] = time.monotonic()
+
+    def known(self, slot: int) -> bool:
+        """Whether it is there, or known why it is not."""
+        return slot in self.texts or slot in self.failures
+
+    def ready(self, operation: Operation) -> float:
+        """When the last value that the operation reads was there."""
+        return max((self._arrived.get(value.slot, 0.0) for value in plans.reads(operation)), default=0.0)
 
     def read(self, value: Value) -> Scalar:
         return resolved(value, self.text(value.slot))
@@ -193,7 +220,7 @@ class _Session:
             return self.texts[slot]
         if slot in self.failures:
             raise self.failures[slot].again()
-        raise ProgramError(_not_written(self._tracer.names[slot]), Location("?", 0, "?"), "a value")
+        raise ProgramError(NotWritten(self._tracer.names[slot]), Location("?", 0, "?"), "a value")
 
     def real(self, value: Any) -> Any:
         """What the program's value is, with what symbols stand for."""
@@ -209,11 +236,23 @@ class _Session:
         return self._tracer.filled(value, self.real) if isinstance(value, str) else value
 
     def fill(self, variable: Variable, value: Any) -> None:
+        if value is MISSING:
+            where = Location("?", 0, "?")
+            self._miss(variable, ProgramError(NotWritten(variable.name), where, f"variable {variable.name!r}"))
         if isinstance(value, Ambiguous):
             return
         try:
             variable.fill(self.real(value))
         except ProgramError as error:
+            if isinstance(error.cause, NotWritten):
+                self._miss(variable, error)
+            variable.fail(error)
+
+    def _miss(self, variable: Variable, error: ProgramError) -> None:
+        """The branches that were taken don't write it: as if nothing ever had."""
+        if variable in self._tracer.undecided:
+            for recorder in self._tracer.tracks:
+                recorder.scope.forget(variable)
             variable.fail(error)
 
     def call(self, recorded: Recorded, event: ProgramEvent) -> None:
@@ -225,7 +264,7 @@ class _Session:
 
         def work() -> None:
             try:
-                given = recorded.function(*arguments)
+                given = finished(recorded.function(*arguments))
                 result = CallResult(
                     track=event.track,
                     operation=event.operation,
@@ -244,18 +283,27 @@ class _Session:
         operation = recorded.operation
         assert isinstance(operation, plans.Call)
         if failure is not None:
-            error = ProgramError(failure, recorded.where, str(recorded.node))
+            error = (
+                failure
+                if isinstance(failure, ProgramError)
+                else ProgramError(failure, recorded.where, str(recorded.node))
+            )
             self.failures[operation.slot] = error
             for variable, _ in recorded.fills:
                 variable.fail(error)
         else:
-            self.texts[operation.slot] = result.text
+            self.put(operation.slot, result.text)
             for variable, value in recorded.fills:
                 self.fill(variable, value)
         assert self._run is not None
         task = asyncio.ensure_future(self._run.answer(result))
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
+
+    def raised(self, recorded: Recorded) -> ProgramError | None:
+        """What the function of a Call raised here, where it did."""
+        operation = recorded.operation
+        return self.failures.get(operation.slot) if isinstance(operation, plans.Call) else None
 
     def origin(self, track: int, operation: int) -> Recorded:
         return self._tracer.tracks[track].recorded[operation]
@@ -266,6 +314,7 @@ class _Player:
 
     def __init__(self, recorder: Recorder, session: _Session) -> None:
         self.recorder = recorder
+        self.calls = TrackCalls(recorder.recording)
         self._session = session
         self._at = -1
         self._records: list[OutputRecord] = []
@@ -278,12 +327,14 @@ class _Player:
         recorder.at = (recorded.where, recorded.node)
         if event.error is not None:
             cause = recorded if event.origin is None else self._session.origin(*event.origin)
-            self.fail(from_info(event.error), cause.where, cause.node)
+            self.fail(self._session.raised(cause) or from_info(event.error), cause.where, cause.node)
             return
         try:
-            if event.operation > self._at:
+            first = event.operation > self._at
+            if first:
                 self._at = event.operation
                 self._begin(recorded)
+            self.calls.take(recorded, event, self._session.ready(recorded.operation), first=first)
             self._take(recorded, event)
         except Exception as cause:  # the output is not what the program asked for
             self.fail(cause, recorded.where, recorded.node)
@@ -304,7 +355,7 @@ class _Player:
         for variable in list(recorder.scope._own):
             if not variable.value.done():
                 where, _ = recorder.at
-                variable.fail(ProgramError(_not_written(variable.name), where, f"variable {variable.name!r}"))
+                variable.fail(ProgramError(NotWritten(variable.name), where, f"variable {variable.name!r}"))
         recorder.stream.end(recorder.failure)
         if not recorder.done.done():
             recorder.done.set_result(None)
@@ -325,7 +376,11 @@ class _Player:
             case RoleEnd():
                 transcript.end()
             case Symbol():
-                transcript.write(str(self._session.read(node.value)))
+                text = str(self._session.read(node.value))
+                transcript.write(text)
+                self.calls.parts.append(Text(text))
+                return
+        self.calls.parts.append(part_of(node))
 
     def _take(self, recorded: Recorded, event: ProgramEvent) -> None:
         recorder, session = self.recorder, self._session
@@ -338,13 +393,15 @@ class _Player:
                     self._generated(node, operation, event)
             case Selection() as node, plans.Choose(slot=slot):
                 if event.scores is not None and event.scores.chosen is not None:
-                    session.texts[slot] = node.node.choices[event.scores.chosen]
+                    session.put(slot, node.node.choices[event.scores.chosen])
                     recorder._selected(node, event.scores)
-            case Fork(children=children), _:
-                for child in children:
-                    self._fork(child)
-            case Concatenate(children=children), _:
-                for child in children:
+                    self.calls.end()
+            case Fork(), plans.Divide(tracks=tracks):
+                for index, track in enumerate(tracks):
+                    self._fork(session.players[track], self.calls.fork_path(index))
+            case Concatenate(children=children), plans.Join(tracks=tracks):
+                for child, track in zip(children, tracks, strict=True):
+                    self.calls.parts += session.players[track].calls.history
                     recorder.transcript.append(
                         child.transcript, since_turn=child._fork_turn, since_content=child._fork_content
                     )
@@ -352,10 +409,10 @@ class _Player:
                 recorder._scope_starts[variable] = len(recorder.transcript.pieces)
             case ScopeEnd(variable=variable), plans.Note(slot=slot):
                 text = "".join(recorder.transcript.pieces[recorder._scope_starts.pop(variable) :])
-                session.texts[slot] = text
+                session.put(slot, text)
                 variable.fill(text)
             case _, plans.Note(slot=slot):
-                session.texts[slot] = "".join(recorder.transcript.pieces)
+                session.put(slot, "".join(recorder.transcript.pieces))
             case Control(), plans.Settle(targets=targets, sources=sources):
                 self._settle(recorded, targets, sources)
             case _, plans.Call():
@@ -365,8 +422,11 @@ class _Player:
     def _settle(self, recorded: Recorded, targets: Sequence[int], sources: Sequence[Scalar | Value | None]) -> None:
         session = self._session
         for target, source in zip(targets, sources, strict=True):
-            if source is not None:
-                session.texts[target] = str(session.read(source) if isinstance(source, Value) else source)
+            if isinstance(source, Value):
+                if session.known(source.slot):  # else a branch within the one that was taken was not
+                    session.put(target, str(session.read(source)))
+            elif source is not None:
+                session.put(target, str(source))
         for variable, value in recorded.fills:
             session.fill(variable, value)
 
@@ -380,9 +440,12 @@ class _Player:
         if chunk.finish is None or record.usage is None:
             return
         self.recorder.usages.append(record.usage)
-        self._session.texts[operation.slots[event.output]] = record.text
+        self._session.put(operation.slots[event.output], record.text)
         if operation.thoughts:
-            self._session.texts[operation.thoughts[event.output]] = record.reasoning
+            self._session.put(operation.thoughts[event.output], record.reasoning)
+        several = generation.node.count > 1
+        if several:
+            self.calls.end(event.output)
         if all(each.usage is not None for each in self._records):
             try:
                 generation.fill(self._records)
@@ -390,15 +453,11 @@ class _Player:
                 for slot in operation.slots:  # its text makes no value, so nobody reads it
                     self._session.texts.pop(slot, None)
                 raise
+        if not several:
+            self.calls.end()
 
-    def _fork(self, child: Any) -> None:
-        transcript = self.recorder.transcript
+    def _fork(self, player: _Player, path: str) -> None:
+        player.calls.start(path)
+        transcript, child = self.recorder.transcript, player.recorder
         child.transcript, child._fork_piece = transcript.copy(), len(transcript.pieces)
         child._fork_turn, child._fork_content = len(transcript.messages), len(transcript.content)
-
-
-def _not_written(name: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{name!r} was not written: the branch that writes it was not taken.",
-        hint="Write it in every branch, or before them.",
-    )

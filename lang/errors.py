@@ -6,13 +6,18 @@ Knows nothing of states or backends; the interpreter raises these, `caller` tell
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from palmette.runtime.errors import PalmetteError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -27,6 +32,11 @@ class Location(NamedTuple):
     def __str__(self) -> str:
         shown = os.path.relpath(self.filename) if self.filename.startswith(os.getcwd() + os.sep) else self.filename
         return f"{shown}:{self.line} in {self.function}"
+
+
+def is_ours(filename: str) -> bool:
+    """Whether a file is of this package, and so no program's."""
+    return filename.startswith(_PACKAGE)
 
 
 def caller() -> Location:
@@ -46,6 +56,27 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
             found = Location(code.co_filename, traceback.tb_lineno, code.co_name)
         traceback = traceback.tb_next
     return found
+
+
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    return next(iter(difflib.get_close_matches(str(name), list(known), n=1)), None)
+
+
+def names_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which says what may have been meant by a keyword that it doesn't have. Raises TypeError."""
+    known = frozenset(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not kwargs.keys() <= known:
+            unknown = next(name for name in kwargs if name not in known)
+            near = nearest(unknown, sorted(known))
+            advice = f" Did you mean {near!r}?" if near else f" It has {', '.join(sorted(known))}."
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {unknown!r}.{advice}")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 class ProgramError(PalmetteError):
@@ -81,10 +112,8 @@ class UnknownVariable(KeyError):
     def __init__(self, name: object, known: Iterable[str]) -> None:
         self.where = caller()
         written = list(known)
-        near = difflib.get_close_matches(str(name), written, n=1)
-        hint = (
-            f" Did you mean {near[0]!r}?" if near else " Write it first, as in s += gen(name)." if not written else ""
-        )
+        near = nearest(name, written)
+        hint = f" Did you mean {near!r}?" if near else " Write it first, as in s += gen(name)." if not written else ""
         names = ", ".join(map(repr, written)) or "none yet"
         super().__init__(f"{self.where}: the program has no variable {name!r}. Its variables: {names}.{hint}")
 

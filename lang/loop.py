@@ -7,14 +7,17 @@ a loop, run here.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from palmette.runtime.errors import InvalidRequest
 
 T = TypeVar("T")
+
+READ_LATER = "In an async program write `await s.aget('x')`, `await s.atext()` or `await s.async_()`."
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -39,7 +42,7 @@ def refuse_on(loop: asyncio.AbstractEventLoop) -> None:
     if running is loop:
         raise InvalidRequest(
             "This line waits for a program's result on the event loop that computes it.",
-            hint="In an async program write `await s.aget('x')`, `await s.atext()` or `await s.async_()`.",
+            hint=READ_LATER,
         )
 
 
@@ -51,6 +54,29 @@ def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         work.close()
         raise
     return wait(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+def finished(given: Any) -> Any:
+    """`given`; where it is awaitable, what it gives: it is awaited on the language's loop while this thread waits.
+
+    Raises InvalidRequest in a thread that runs an event loop, which would stand still.
+    """
+    if not inspect.isawaitable(given):
+        return given
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run_on(language_loop(), _awaited(given))
+    if inspect.iscoroutine(given):
+        given.close()
+    raise InvalidRequest(
+        "The function gives a coroutine, which a coroutine program has to await itself.",
+        hint="Write s[name] = await function(…).",
+    )
+
+
+async def _awaited(given: Awaitable[T]) -> T:
+    return await given
 
 
 def wait(future: Future[T]) -> T:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from palmette.lang.choices import SAMPLE, ChoicesMethod, choices_method
+from palmette.lang.errors import names_keywords
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
 from palmette.lang.sampling import options, outputs
 from palmette.lang.types import OutputType, output_type
@@ -18,6 +19,7 @@ from palmette.runtime.messages.grammar import Jump
 _AnyType = type  # gen has a parameter of that name
 
 
+@names_keywords
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -57,7 +59,10 @@ def gen(
 ) -> Expr:
     """Text that the model writes; `s[name]` reads it.
 
-    Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says.
+    Options that are not given come from `run(...)`; `max_tokens` is 128 and `temperature` 1.0 where neither says. The
+    output ends at a `stop` text, a match of `stop_regex` or one of `stop_token_ids`, and is kept without it; with
+    `return_logprob` (or `logprobs`) and `top_logprobs_num` (or `top_logprobs`), `s.get_meta_info(name)` has
+    log-probabilities. `seed` makes it repeatable.
     With `choices` it is `select`, or with choices_method="sample" one of them, drawn token by token with the sampling
     options. With `regex`, `json_schema` or `ebnf` the text as a whole matches; `jump` says what is taken without asking
     the model, `complete` that the text ends within max_tokens (runtime/messages/grammar.py).
@@ -141,7 +146,9 @@ def select(
 ) -> Expr:
     """The likeliest of `choices`, appended and kept as `s[name]`.
 
-    Deterministic: nothing is sampled, so `temperature` (part of the interface) changes nothing.
+    `choices_method` says what likeliest means: token_length_normalized (the default), greedy_token_selection or
+    unconditional_likelihood_normalized. Nothing is sampled, so `temperature` (part of the interface) changes nothing.
+    Raises InvalidRequest for choices that are not non-empty strings.
     """
     _check_name(name)
     checked = _checked_choices(choices)
@@ -178,26 +185,32 @@ def assistant(expr: object = None) -> Expr:
 
 
 def system_begin() -> Expr:
+    """Opens a system turn, which `system_end()` closes: `s += system_begin() + "…" + system_end()`."""
     return RoleBegin("system")
 
 
 def system_end() -> Expr:
+    """Closes the turn that `system_begin()` opened."""
     return RoleEnd("system")
 
 
 def user_begin() -> Expr:
+    """Opens a user turn, which `user_end()` closes: `s += user_begin() + "…" + user_end()`."""
     return RoleBegin("user")
 
 
 def user_end() -> Expr:
+    """Closes the turn that `user_begin()` opened."""
     return RoleEnd("user")
 
 
 def assistant_begin() -> Expr:
+    """Opens an assistant turn, which `assistant_end()` closes: `s += assistant_begin() + "…" + assistant_end()`."""
     return RoleBegin("assistant")
 
 
 def assistant_end() -> Expr:
+    """Closes the turn that `assistant_begin()` opened."""
     return RoleEnd("assistant")
 
 

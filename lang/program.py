@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from palmette.lang.backends.base import Backend
 from palmette.lang.compiling import Compilation, NoBackend, refusing, without_waiting
 from palmette.lang.default import resolve_backend
-from palmette.lang.errors import Location, TraceError, raised_at
+from palmette.lang.errors import Location, TraceError, caller, is_ours, raised_at
 from palmette.lang.graph import Graph
 from palmette.lang.loop import language_loop, run_on
 from palmette.lang.recording import Tracer, has_symbols
@@ -50,6 +50,7 @@ class _Call:
     backend: Backend
     sampling: SamplingOptions
     namespace: str
+    where: Location  # the line that runs it
     deadline: float | None = None  # seconds from its start
 
 
@@ -92,7 +93,8 @@ class Program:
 
     @property
     def name(self) -> str:
-        return getattr(self.func, "__name__", repr(self.func))
+        """The function's name."""
+        return getattr(self, "__name__", repr(self.func))
 
     def bind(self, **kwargs: Any) -> Program:
         """The same program with some arguments given."""
@@ -235,7 +237,7 @@ class Program:
                 state.ret_value = without_waiting(result) if self.is_async else result
             state.finish()
         except BaseException as cause:
-            self._failed(state, cause)
+            self._failed(state, cause, call)
             raise
         return state.tracer
 
@@ -250,7 +252,7 @@ class Program:
             self._signature.bind(None, *args, **own)
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}{self._advice(args, own)}") from None
-        return _Call(args, own, resolve_backend(backend), sampling, namespace, deadline)
+        return _Call(args, own, resolve_backend(backend), sampling, namespace, caller(), deadline)
 
     def _advice(self, args: tuple[Any, ...], own: dict[str, Any]) -> str:
         """What may have been meant by arguments that don't fit."""
@@ -298,7 +300,7 @@ class Program:
                 state.ret_value = self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            self._failed(state, cause)
+            self._failed(state, cause, call)
             if quiet and isinstance(cause, Exception):
                 return
             raise
@@ -310,7 +312,7 @@ class Program:
                 state.ret_value = await self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            self._failed(state, cause)
+            self._failed(state, cause, call)
             if quiet and isinstance(cause, Exception):
                 return
             raise
@@ -330,9 +332,11 @@ class Program:
         program_threads.submit(work)
         await asyncio.wrap_future(ended)
 
-    def _failed(self, state: ProgramState, cause: BaseException) -> None:
+    def _failed(self, state: ProgramState, cause: BaseException, call: _Call) -> None:
         code = self.func.__code__ if hasattr(self.func, "__code__") else None
-        start = Location(code.co_filename, code.co_firstlineno, self.name) if code else Location("?", 0, self.name)
+        start = call.where  # of an agent's own program, too
+        if code is not None and not is_ours(code.co_filename):
+            start = Location(code.co_filename, code.co_firstlineno, self.name)
         state.abandon(cause, raised_at(cause.__traceback__) or start, "the program raised")
 
     def _batch(
@@ -432,7 +436,14 @@ def function(*, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..
 
 
 def function(func: Callable[..., Any] | None = None, *, num_api_spec_tokens: int | None = None) -> Any:
-    """Make a program of a function whose first parameter is the state. `async def` functions may be programs too."""
+    """Make a Program of a function whose first parameter is the state. `async def` functions may be programs too.
+
+        @function
+        def answer(s, question):
+            s += question + gen("answer")
+
+    `num_api_spec_tokens` is refused; `OpenAI(…, spec_tokens=…)` has what it was for.
+    """
     if num_api_spec_tokens is not None:
         raise Unsupported(
             f"num_api_spec_tokens={num_api_spec_tokens!r} is not built yet.",

@@ -17,7 +17,7 @@ import msgspec
 
 from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend
-from palmette.lang.errors import Location, ProgramError, TraceError, caller
+from palmette.lang.errors import Location, ProgramError, TraceError, UnknownVariable, caller
 from palmette.lang.instructions import (
     Barrier,
     Concatenate,
@@ -74,6 +74,7 @@ class Tracer:
         self.names: dict[int, str] = {}  # of slots, for people
         self.types: dict[int, OutputType] = {}
         self.deferred: list[tuple[Variable, Any]] = []  # variables set to what is not there yet
+        self.undecided: set[Variable] = set()  # written by some branches only
         self.over = False
         self.closed: Arrival[None] = Arrival()  # for who reads from elsewhere while the function still runs
         self.size = 0  # operations
@@ -319,9 +320,12 @@ def refusal(error: Exception, tracer: Tracer, where: Location | None) -> Excepti
     """What a traced program raised, as a TraceError where it may have meant a value that is not there yet."""
     if isinstance(error, TraceError | ProgramError) or not tracer.names:
         return error
+    if isinstance(error, UnknownVariable) and not has_symbols(str(error)):
+        return error  # a name that the program as it is doesn't know, either
     if isinstance(error, TypeError | AttributeError | ValueError | LookupError | InvalidRequest):
         return TraceError(
-            f"{type(error).__name__}: {error}. While a program is traced, what it reads is not there yet.",
+            f"{type(error).__name__}: {str(error).rstrip('.')}. While a program is traced, what it reads is not there"
+            " yet.",
             where=where,
         )
     return error

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest, Unsupported
-from palmette.runtime.messages.grammar import constraint
+from palmette.runtime.messages.grammar import Jump, constraint
 from palmette.runtime.messages.sampling import SamplingParams
 
 SamplingOptions = dict[str, Any]
@@ -55,6 +55,7 @@ def _known_options(given: tuple[tuple[str, Any], ...], types: tuple[type, ...]) 
 
 def _checked_options(given: Mapping[str, Any]) -> SamplingOptions:
     set_: SamplingOptions = {}
+    _check_grammars(given)
     wanted = constraint(**{name: given[name] for name in _GRAMMARS if given.get(name) is not None})
     if wanted is not None:
         set_["constraint"] = wanted
@@ -76,8 +77,9 @@ def _checked_options(given: Mapping[str, Any]) -> SamplingOptions:
         set_[field] = _normalised(field, value)
     if set_.get("top_logprobs"):
         set_.setdefault("logprobs", True)
-    if set_:
-        settle({}, set_).params.check()
+    fields = {name: value for name, value in set_.items() if name not in _CALL}
+    if fields:
+        SamplingParams(**{**DEFAULTS, **fields}).check()
     return set_
 
 
@@ -115,9 +117,28 @@ def _normalised(field: str, value: Any) -> Any:
         return tuple(value)
     if field == "top_k" and value == -1:  # how that frontend writes "off"
         return None
+    if field == "logit_bias" and not isinstance(value, Mapping):
+        raise InvalidRequest(f"{field}={value!r} is not a mapping of token ids to biases.", param=field)
     if field in ("ignore_eos", "logprobs") and not isinstance(value, bool):
         raise InvalidRequest(f"{field}={value!r} is not True or False.", param=field)
     return value
+
+
+def _check_grammars(given: Mapping[str, Any]) -> None:
+    """Their kinds: a number would be taken for its digits."""
+    for name in ("regex", "ebnf"):
+        if not isinstance(given.get(name), str | None):
+            raise InvalidRequest(f"{name}={given[name]!r} is not a string.", hint="Write it as text.", param=name)
+    if isinstance(given.get("json_schema"), int | float | list) and not isinstance(given["json_schema"], bool):
+        raise InvalidRequest(
+            f"json_schema={given['json_schema']!r} is no schema.",
+            hint="Give a dict, JSON text, or a pydantic model.",
+            param="json_schema",
+        )
+    if given.get("jump") is not None and given["jump"] not in get_args(Jump):
+        raise InvalidRequest(f"jump={given['jump']!r} is not one of {', '.join(get_args(Jump))}.", param="jump")
+    if not isinstance(given.get("complete"), bool | None):
+        raise InvalidRequest(f"complete={given['complete']!r} is not True or False.", param="complete")
 
 
 def _checked_call(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -32,7 +32,7 @@ from palmette.lang.instructions import (
     Selection,
 )
 from palmette.lang.interpreter import Interpreter
-from palmette.lang.loop import refuse_on
+from palmette.lang.loop import READ_LATER, finished, refuse_on
 from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
 from palmette.lang.primitives import turn
 from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
@@ -51,6 +51,9 @@ class ProgramState:
 
     Reading raises ProgramError where the node that should have written failed; UnknownVariable (a KeyError) where
     nothing wrote it. What was written before a failure stays readable.
+
+    `s += …` appends text, expressions, and several of them joined with `+`; `s["x"]` is a variable's value, for which it
+    waits, `s["x"] = value` sets one, `"x" in s` asks for one. `ret_value` is what the program returned.
     """
 
     def __init__(
@@ -72,12 +75,16 @@ class ProgramState:
         self._copied_in: StateGroup | None = None
         self._forks = 0
         self._fork_path: tuple[int, ...] = ()  # of the when, match or repeat whose branch is being written
+        self._deciding: bool = parent is not None and parent._deciding  # a control node is read
         self._role: str | None = parent._role if parent is not None else None
         self._behind_space: bool = parent is None or parent._behind_space
         self._over: str | None = None  # why nothing can be appended any more
         self._task: object = None
         self._job: Job | None = None
-        self._body: object = None  # the thread or task that runs the program, where it is not the caller's
+        # Of forks it is their parent's.
+        self._body: object = (
+            parent._body if parent is not None else None
+        )  # the thread or task that runs the program, where it is not the caller's
 
     # Writing
 
@@ -85,14 +92,21 @@ class ProgramState:
         self._append(parts_of(other), caller())
         return self
 
+    def __add__(self, other: object) -> NoReturn:
+        raise InvalidRequest(
+            f"s + … appends nothing to the state ({other!s:.60}).", hint="Write s += …, which appends in place."
+        )
+
     def system(self, expr: object = None) -> Any:
         """A system turn: `s.system("…")` appends it, `with s.system():` opens and closes it around a block."""
         return self._turn("system", expr)
 
     def user(self, expr: object = None) -> Any:
+        """A user turn, as `system`."""
         return self._turn("user", expr)
 
     def assistant(self, expr: object = None) -> Any:
+        """An assistant turn, as `system`."""
         return self._turn("assistant", expr)
 
     def _turn(self, role: str, expr: object) -> Any:
@@ -106,14 +120,24 @@ class ProgramState:
         return VarScope(self, name)
 
     def set_var(self, name: str, value: Any) -> None:
+        """`s[name]` is `value` from here on; nothing is appended."""
         self._check_writable(caller())
         self._scope.declare(name).fill(value)
 
     def call(self, name: str, function: Callable[..., Any], *arguments: Any, seconds: float | None = None) -> None:
         """`s[name]` becomes the text that `function(*arguments)` gives (of other values str() of it). Nothing is
         appended. In a compiled program the function is called when its arguments are there, beside everything that
-        doesn't need its result; `seconds`: how long it is expected to take, which is told to the cache."""
-        given = function(*arguments)
+        doesn't need its result. What a coroutine function gives is awaited; what it raises comes as a ProgramError,
+        here or where a compiled program's `s[name]` is read. `seconds`: how long it is expected to take, which is told
+        to the cache."""
+        where, node = caller(), f"call({name!r})"
+        self._check_writable(where)
+        try:
+            given = finished(function(*arguments))
+        except ProgramError:
+            raise
+        except Exception as cause:
+            raise ProgramError(cause, where, node) from cause
         self.set_var(name, given if isinstance(given, str) else str(given))
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -129,8 +153,8 @@ class ProgramState:
         return self._variable(name).read()
 
     async def aget(self, name: str) -> Any:
-        variable = await self._scope.afind(name, wait=self._written_elsewhere())
-        return await variable.aread()
+        """`s[name]` for coroutines."""
+        return await (await self._avariable(name)).aread()
 
     def __contains__(self, name: object) -> bool:
         return name in self._scope
@@ -146,7 +170,8 @@ class ProgramState:
         return self._meta(variable)
 
     async def aget_meta_info(self, name: str) -> dict[str, Any]:
-        variable = await self._scope.afind(name, wait=self._written_elsewhere())
+        """`get_meta_info` for coroutines."""
+        variable = await self._avariable(name)
         await variable.aread()
         return self._meta(variable)
 
@@ -157,16 +182,19 @@ class ProgramState:
         return "".join(self._interpreter.transcript.pieces)
 
     async def atext(self) -> str:
+        """`text` for coroutines."""
         await self._await(text=True)
         return "".join(self._interpreter.transcript.pieces)
 
     def messages(self, *, partial: bool = False) -> list[dict[str, str]]:
-        """The turns so far as {"role", "content"}."""
+        """The turns so far as `{"role", "content"}`, with a "reasoning_content" where it was kept apart. `partial`:
+        after a failure, what there is."""
         if not (partial and self.error()):
             self._wait()
         return self._interpreter.transcript.all_messages()
 
     async def amessages(self) -> list[dict[str, str]]:
+        """`messages` for coroutines."""
         await self._await()
         return self._interpreter.transcript.all_messages()
 
@@ -193,7 +221,7 @@ class ProgramState:
             async for piece in self._interpreter.stream:
                 yield piece.text
             return
-        variable = await self._scope.afind(var_name, wait=self._written_elsewhere())
+        variable = await self._avariable(var_name)
         async for piece in variable.output_stream(index):
             if return_meta_data:
                 yield piece.text, piece.meta
@@ -201,7 +229,7 @@ class ProgramState:
                 yield piece.text
 
     def sync(self) -> None:
-        """Wait for every node so far. Raises where one failed."""
+        """Wait for everything appended so far. Raises ProgramError where a part of it failed."""
         self._wait()
 
     async def async_(self) -> None:
@@ -332,7 +360,7 @@ class ProgramState:
         self.finish()
 
     def __repr__(self) -> str:
-        return f"<ProgramState variables={self.variables()!r}{' over' if self._over else ''}>"
+        return f"<ProgramState variables={self._scope.names()!r}{' over' if self._over else ''}>"
 
     # Inside
 
@@ -387,7 +415,11 @@ class ProgramState:
     def _control(self, item: Control, where: Location) -> None:
         """What the program's flow hangs on is known here, or waited for."""
         self._forks += 1
-        item.run(self)
+        outer, self._deciding = self._deciding, True
+        try:
+            item.run(self)
+        finally:
+            self._deciding = outer
 
     @contextlib.contextmanager
     def _written_in(self, part: int) -> Iterator[None]:
@@ -472,7 +504,25 @@ class ProgramState:
 
     def _variable(self, name: str) -> Variable:
         refuse_on(self._interpreter.loop)
-        return self._scope.find(name, wait=self._written_elsewhere())
+        variable = self._scope.find(name, wait=self._written_elsewhere())
+        self._refuse_to_stall(variable.value)
+        return variable
+
+    def _refuse_to_stall(self, wanted: Arrival[Any]) -> None:
+        """A coroutine program that waits in its thread stops everything else on its loop. What its flow hangs on
+        (when, match, repeat) is waited for all the same."""
+        if (
+            not wanted.done()
+            and not self._deciding
+            and isinstance(self._body, asyncio.Task)
+            and self._body is _whoami()
+        ):
+            raise InvalidRequest(
+                "This line of a coroutine program would stop its event loop until there is a result.", hint=READ_LATER
+            )
+
+    async def _avariable(self, name: str) -> Variable:
+        return await self._scope.afind(name, wait=self._written_elsewhere())
 
     def _meta(self, variable: Variable) -> dict[str, Any]:
         if variable.meta is None:
@@ -490,8 +540,10 @@ class ProgramState:
 
     def _wait(self, *, text: bool = False) -> None:
         refuse_on(self._interpreter.loop)
+        settled = self._settled(text)
+        self._refuse_to_stall(settled)
         try:
-            self._settled(text).result()
+            settled.result()
         except ProgramError as error:
             raise error.again() from error.cause
 

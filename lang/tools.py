@@ -15,7 +15,7 @@ import inspect
 import threading
 import time
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -46,7 +46,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a call. `text` is what the model is told; `value` what the function returned."""
+    """What came of a call. `text` is what the model is told; `value` what the function returned.
+
+    `failed`: it raised, took too long, was not allowed, or can't be called like that; then `text` says so.
+    """
 
     call: ToolCall
     text: str
@@ -134,7 +137,11 @@ def tool(
 
 
 def tool(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a tool of a typed function; its docstring tells the model what it does and what its parameters mean."""
+    """Make a Tool of a typed function; its docstring tells the model what it does and what its parameters mean.
+
+    `@tool`, or `@tool(…)` with the options of Tool. Raises InvalidRequest for a parameter without a type, or whose type
+    has no JSON schema.
+    """
     return Tool(func) if func is not None else functools.partial(Tool, **options)
 
 
@@ -146,6 +153,10 @@ class ToolSet:
     refused. It may be a coroutine function."""
 
     def __init__(self, tools: Sequence[Tool | Callable[..., Any]], *, approve: Approval | None = None) -> None:
+        if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+            raise InvalidRequest(
+                f"tools={tools!r} is not a list of tools.", hint="Put it in one: [tool].", param="tools"
+            )
         self._tools: dict[str, Tool] = {}
         self._approve = approve
         self._took: dict[str, float] = {}  # seconds a call, lately
@@ -175,6 +186,7 @@ class ToolSet:
 
     @property
     def schemas(self) -> list[dict[str, Any]]:
+        """Of each tool, as chat APIs are told of it."""
         return [each.schema for each in self]
 
     @functools.cached_property
@@ -215,6 +227,7 @@ class ToolSet:
         return run_on(language_loop(), self.arun(calls))
 
     async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """`run` for coroutines."""
         return list(await asyncio.gather(*(self._result(call) for call in calls)))
 
     async def _result(self, call: ToolCall) -> ToolResult:

@@ -114,7 +114,9 @@ class Trace(Sequence[TracedCall]):
                 calls.append(msgspec.json.decode(line, type=TracedCall))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequest(
-                f"{str(path)!r}, line {number}: {error}", hint="Write traces with s.trace().save(path).", param="path"
+                f"{str(path)!r} is no trace: line {number}: {str(error).rstrip('.')}.",
+                hint="Write traces with s.trace().save(path).",
+                param="path",
             ) from error
         if header.palmette_trace != FORMAT:
             raise InvalidRequest(

@@ -7,6 +7,7 @@ events (compiling.py). Knows no backend.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,11 +19,13 @@ from palmette.lang.errors import Location, ProgramError, TraceError, caller
 from palmette.lang.instructions import (
     Generation,
 )
+from palmette.lang.loop import refuse_on
 from palmette.lang.nodes import Expr, GenNode, TextNode
 from palmette.lang.recording import MISSING, Ambiguous, Recorded, Recorder, Tracer, has_symbols
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.state import ProgramState
 from palmette.lang.symbols import Symbol, condition_of
+from palmette.lang.trace import Trace
 from palmette.lang.variables import Variable
 from palmette.runtime.messages import programs as plans
 from palmette.runtime.messages.programs import Scalar, Value
@@ -107,6 +110,43 @@ class TracingState(ProgramState):
     async def aget(self, name: str) -> Any:
         return await super().aget(name) if await self._atraced() else self._symbolic(name)
 
+    def __contains__(self, name: object) -> bool:
+        traced = self._traced
+        for variable in self._undecided(name):
+            if not traced:
+                raise TraceError(f"Whether there is an s[{name!r}] hangs on the branch that is taken.")
+            self._decide(variable)
+        return super().__contains__(name)
+
+    def variables(self) -> list[str]:
+        if self._traced:
+            for variable in self._undecided():
+                self._decide(variable)
+        return super().variables()
+
+    def _variable(self, name: str) -> Variable:
+        for variable in self._undecided(name):
+            self._decide(variable)
+        return super()._variable(name)
+
+    async def _avariable(self, name: str) -> Variable:
+        for variable in self._undecided(name):
+            with contextlib.suppress(ProgramError):
+                await variable.value
+        return await super()._avariable(name)
+
+    def _undecided(self, *names: object) -> list[Variable]:
+        """Variables, of these names or of all, that the taken branches may not have written."""
+        if not self.tracer.undecided:
+            return []
+        found = [variable for variable in self._scope if not names or variable.name in names]
+        return [variable for variable in found if variable in self.tracer.undecided]
+
+    def _decide(self, variable: Variable) -> None:
+        """Wait until it is there, or known not to come."""
+        refuse_on(self._interpreter.loop)
+        variable.value.exception()
+
     def text(self, *, partial: bool = False) -> Any:
         return super().text(partial=partial) if self._traced else self._text_so_far()
 
@@ -150,6 +190,10 @@ class TracingState(ProgramState):
     def usage(self) -> Any:
         self._refuse("usage()")
         return super().usage()
+
+    def trace(self) -> Trace:
+        self._refuse("trace()")
+        return super().trace()
 
     def _refuse(self, what: str) -> None:
         if not self._traced:
@@ -329,6 +373,8 @@ class TracingState(ProgramState):
             values = [self.tracer.values[variable] if variable is not None else MISSING for variable in variables]
             merged = self._merged(name, values, exits)
             target = self._scope.declare(name)
+            if any(value is MISSING for value in values) or not self.tracer.undecided.isdisjoint(variables):
+                self.tracer.undecided.add(target)
             self.tracer.values[target] = merged
             for leaving, value in zip(exits, values, strict=True):
                 leaving.settle.fills.append((target, value))

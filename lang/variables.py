@@ -98,6 +98,12 @@ class Scope:
         with self._signal.lock:
             self._by_name = dict(variables)
 
+    def forget(self, variable: Variable) -> None:
+        """It was never written: nobody finds it any more."""
+        with self._signal.lock:
+            if self._by_name.get(variable.name) is variable:
+                del self._by_name[variable.name]
+
     def seal(self) -> None:
         with self._signal.lock:
             self.sealed = True

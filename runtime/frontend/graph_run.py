@@ -9,19 +9,19 @@ changes a token. Made by Frontend.run_program; knows no HTTP and no scheduler.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import aclosing
 from typing import Any, Protocol
 
 import msgspec
 
-from palmette.runtime.errors import InternalError, InvalidRequest, PalmetteError, TimedOut
+from palmette.runtime.errors import InternalError, InvalidRequest, PalmetteError
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.forecast import forecast
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.state import BranchState
+from palmette.runtime.frontend.timed import within
 from palmette.runtime.messages.branches import (
     BeginRole,
     ChoiceScores,
@@ -344,7 +344,7 @@ class _Track:
             case Call():
                 self._call(operation)
             case Settle():
-                self._settle(operation)
+                await self._settle(operation)
             case Jump():
                 return self._jump(operation)
             case Finish():
@@ -365,8 +365,9 @@ class _Track:
                     self._take(Text(text))
             else:
                 self._take(part)
-        for value in reads(operation):
-            await self._wait(value)
+        if not isinstance(operation, Settle):  # whose sources may never come
+            for value in reads(operation):
+                await self._wait(value)
 
     def _take(self, part: Part) -> None:
         match part:
@@ -427,7 +428,7 @@ class _Track:
             deadline=operation.timeout,
         )
         self._behind_space = False
-        async with _within(operation.timeout):
+        async with within(operation.timeout):
             if len(every) == 1:
                 await self._output(self.branch, step, operation, 0)
                 return
@@ -547,12 +548,19 @@ class _Track:
         self._asked[at] = operation.slot
         run.emit(ProgramEvent(track=self.number, operation=at, arguments=arguments))
 
-    def _settle(self, operation: Settle) -> None:
+    async def _settle(self, operation: Settle) -> None:
         for target, source in zip(operation.targets, operation.sources, strict=True):
-            if source is None:
-                self._run.lose((target,), _Failed(NOT_TAKEN, self.number, self.at))
-            else:
-                self._run.fill(target, str(self._run.read(source) if isinstance(source, Value) else source))
+            try:
+                if isinstance(source, Value):
+                    await self._wait(source)
+                    source = self._run.read(source)
+                elif source is None:
+                    raise _Failed(NOT_TAKEN, self.number, self.at)
+                self._run.fill(target, str(source))
+            except _Failed as failure:  # a branch within the one that was taken, which was not
+                if failure.error is not NOT_TAKEN:
+                    raise
+                self._run.lose((target,), failure)
         self._emit()
 
     def _jump(self, operation: Jump) -> int:
@@ -588,13 +596,3 @@ class _Track:
 
     def _emit(self, **what: object) -> None:
         self._run.emit(ProgramEvent(track=self.number, operation=self.at, **what))  # type: ignore[arg-type]
-
-
-@contextlib.asynccontextmanager
-async def _within(seconds: float | None) -> AsyncIterator[None]:
-    """Raises TimedOut once so many seconds have passed."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise TimedOut(f"{seconds:g} s have passed.", hint="Raise timeout, or ask for less (max_tokens, n).") from None

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palmette as sgl
-from palmette import agent, assistant, function, gen, select, system, tool, user
+from palmette import agent, assistant, function, gen, select, system, tool, user, when
 from palmette.lang.replay import Replay
 from palmette.lang.timeline import timeline_html, timeline_svg
 from palmette.lang.trace import Trace, TracedCall
@@ -183,3 +183,47 @@ def test_tools_side_by_side_have_rows_of_their_own() -> None:
     both = Trace([*calls, TracedCall(kind="tool", start=2.0, first=3.0, end=3.0)])
     assert both.seconds_in("tool") == 2.0
     assert both.seconds == 3.0
+
+
+def by_state(trace: Trace) -> dict[str, list[tuple[Any, ...]]]:
+    """The calls of each state in order. Which turns went alone is a matter of timing, so texts are left out."""
+    states: dict[str, list[tuple[Any, ...]]] = {}
+    for call in trace:
+        if call.kind != "text":
+            told = (call.kind, call.name, call.where, call.text, call.tokens, call.error)
+            states.setdefault(call.state, []).append(told)
+    return states
+
+
+@function
+def deciding(s, wanted):
+    s += "Say " + select("word", choices=["yes", "no"])
+    s.call("again", lambda word: f"{word} again", s["word"])
+    s += when(s["word"] == wanted, " so " + gen("then", max_tokens=3), " or " + gen("else", max_tokens=4))
+    s += " and " + s["again"] + gen("last", max_tokens=3)
+
+
+def test_a_compiled_program_leaves_the_same_trace(engine: sgl.Engine) -> None:
+    for program, arguments in ((everything, ()), (deciding, ("yes",)), (deciding, ("maybe",))):
+        plain = program.run(*arguments, seed=3, backend=engine)
+        compiled = program.compile().run(*arguments, seed=3, backend=engine)
+        trace = compiled.trace()
+        assert by_state(trace) == by_state(plain.trace())
+        assert all(0.0 <= call.start <= call.first <= call.end <= trace.seconds for call in trace)
+        for state in by_state(trace):  # a state's outputs come one behind the other
+            ends = [call.end for call in trace if call.state == state]
+            assert ends == sorted(ends)
+        again = program.run(*arguments, backend=Replay(trace))
+        assert (again.text(), again.usage()) == (compiled.text(), compiled.usage())
+
+
+def test_a_compiled_program_that_fails_has_its_failed_call_in_the_trace(engine: sgl.Engine) -> None:
+    @function
+    def program(s):
+        s += "a" + gen("x", max_tokens=3)
+        s += "b" + gen("y", regex="(", max_tokens=3)
+
+    for each in (program, program.compile()):
+        state = each.run(seed=1, backend=engine)
+        assert state.error() is not None
+        assert [(call.name, call.failed) for call in state.trace() if call.kind == "gen"] == [("x", False), ("y", True)]
