@@ -6,6 +6,7 @@ Errors are one paragraph on stderr. Exit codes: 0, 1 for a failure, 2 for wrong 
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import sys
@@ -103,16 +104,23 @@ def run(
     import runpy
 
     from palmette.lang.default import set_default_backend
-    from palmette.lang.errors import ProgramError  # has its line already
+    from palmette.lang.errors import ProgramError, TraceError, UnknownVariable  # have their line already
 
     with _backend(url, api_key, given, quiet=False) as backend:
         set_default_backend(backend)
         sys.argv = [str(file), *(args or [])]
         sys.path.insert(0, str(file.resolve().parent))
         try:
-            runpy.run_path(str(file), run_name="__main__")
-        except (ProgramError, KeyboardInterrupt, SystemExit):
+            if names := _only_defines(file, runpy.run_path(str(file), run_name="__main__")):
+                typer.echo(
+                    f"{file} defines {', '.join(names)} and runs nothing. Run it at the end of the file:"
+                    f" {names[0]}.run(…)",
+                    err=True,
+                )
+        except (ProgramError, TraceError, KeyboardInterrupt, SystemExit):
             raise
+        except UnknownVariable as error:
+            raise typer.Exit(report(str(error))) from None
         except PalmetteError as error:
             if _is_of_the_engine_start(error):  # this command's options, not the program's line
                 raise
@@ -343,6 +351,26 @@ def _reached(address: str) -> str:
     """What follows curl to reach a server."""
     kind, _, path = address.partition(":")
     return f"--unix-socket {path} http://localhost" if kind == "unix" else address
+
+
+def _only_defines(file: Path, defined: dict[str, Any]) -> list[str]:
+    """The programs and agents of a file that has been run and has nothing in it that runs one."""
+    from palmette.lang.agents import Agent
+    from palmette.lang.program import Program
+
+    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign)
+    names = {name: value for name, value in defined.items() if isinstance(value, Program | Agent)}
+    for statement in ast.parse(file.read_bytes()).body:
+        text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        made = isinstance(statement, ast.Assign) and all(
+            isinstance(target, ast.Name) and target.id in names for target in statement.targets
+        )
+        calls = any(isinstance(node, ast.Call) for node in ast.walk(statement))
+        if not (text or isinstance(statement, definitions)):
+            return []
+        if isinstance(statement, ast.Assign) and calls and not made:
+            return []
+    return list(names)
 
 
 def _last_line_of(error: Exception, file: Path) -> str:

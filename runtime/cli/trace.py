@@ -34,6 +34,8 @@ def trace(
     if timeline is not None and timeline.suffix not in (".svg", ".html"):
         raise InvalidRequest(f"--timeline {str(timeline)!r} is neither an .svg nor an .html file.", param="timeline")
     console = wide_console()
+    if not loaded:
+        console.print("The trace has no calls: the program computed nothing before it was saved.")
     console.print(_table(loaded))
     model, tools = loaded.seconds_in("gen", "select", "text", "fork"), loaded.seconds_in("tool")
     console.print(

@@ -164,6 +164,20 @@ def test_run_says_where_a_program_failed(tmp_path: Path) -> None:
     assert "program.py:7 in ask: gen('answer')" in failed.stderr
 
 
+def test_run_of_a_file_that_runs_nothing_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    defines = PROGRAM.split("\nif __name__")[0]
+    file.write_text(defines)
+    done = palmette("run", "-m", "tiny", str(file))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{file} defines ask and runs nothing. Run it at the end of the file: ask.run(…)" in done.stderr
+    file.write_text(f"{defines}\nask('x')['anser']\n")
+    done = palmette("run", "-m", "tiny", str(file))
+    assert done.returncode == 1
+    assert done.stderr.count("program.py:") == 1
+    assert "Did you mean 'answer'?" in done.stderr
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_a_generation_and_keeps_its_text() -> None:
     arguments = ["generate", "Once upon a time", "-n", "4000", "--seed", "1"]

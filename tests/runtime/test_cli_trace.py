@@ -41,3 +41,18 @@ def test_what_is_no_trace_or_no_picture(saved: Path) -> None:
     saved.write_text("no\n")
     result = CliRunner().invoke(app, ["trace", str(saved)])
     assert result.exit_code != 0
+
+
+def test_an_empty_trace_and_a_file_that_is_none_are_said(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    Trace([]).save(empty)
+    result = CliRunner().invoke(app, ["trace", str(empty)])
+    assert result.exit_code == 0
+    assert "The trace has no calls" in result.output
+    other = tmp_path / "other.txt"
+    other.write_text("import this\n")
+    result = CliRunner().invoke(app, ["trace", str(other)])
+    assert result.exit_code != 0
+    assert "is no trace: line 1: JSON is malformed: invalid character (byte 0). Write traces" in " ".join(
+        result.output.split()
+    )
