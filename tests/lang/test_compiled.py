@@ -64,7 +64,17 @@ def told(state: sgl.ProgramState) -> dict[str, Any]:
         "calls": state.usage().calls,
         "prompts": state.usage().prompt_tokens,
         "result": state.ret_value,
+        "trace": traced(state),
     }
+
+
+def traced(state: sgl.ProgramState) -> list[tuple[Any, ...]]:
+    """The calls, state by state. Which turns went alone is a matter of timing, so texts are left out."""
+    calls = [call for call in state.trace() if call.kind != "text"]
+    return sorted(
+        ((call.state, call.kind, call.name, call.where, call.text, call.tokens, call.failed) for call in calls),
+        key=lambda told: told[0],
+    )
 
 
 def both(program: Any, backend: Any, *args: Any, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
