@@ -74,6 +74,8 @@ class Tool:
         ask: bool = False,
     ) -> None:
         check_seconds("timeout", timeout)
+        if not callable(func):
+            raise InvalidRequest(f"A tool is made of a function, not of {func!r}.", param="func")
         summary, of_parameters = described(func.__doc__ or "")
         self.func = func
         self.name = name or func.__name__

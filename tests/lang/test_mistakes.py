@@ -97,6 +97,8 @@ def test_plus_without_equals() -> None:
 def test_agents_say_what_they_need() -> None:
     with pytest.raises(InvalidRequest, match=r"is not a list of tools. Put it in one: \[tool\]"):
         agent(number)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="A tool is made of a function, not of 'number'"):
+        tool("number")
     with pytest.raises(InvalidRequest, match=r"tokens=20 leaves no room .* may take 336 \(step_tokens=80"):
         agent([number], tokens=20, step_tokens=80)
 
