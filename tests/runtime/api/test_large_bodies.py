@@ -56,16 +56,17 @@ def test_what_is_no_json_is_none_for_both(data: bytes) -> None:
 
 
 class LoopLag:
-    """How late a timer of the server's loop comes, in seconds."""
+    """How much the loop's thread computes from one turn of a timer to the next, in CPU seconds: other programs on the
+    machine don't count."""
 
     def __init__(self) -> None:
         self.lags: list[float] = []
 
     async def probe(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            begun = time.perf_counter()
+            begun = time.thread_time()
             await asyncio.sleep(0.001)
-            self.lags.append(time.perf_counter() - begun - 0.001)
+            self.lags.append(time.thread_time() - begun)
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def bodies() -> dict[str, tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", sorted(bodies()))
 def test_a_large_body_does_not_hold_up_the_loop(tiny: LiveServer, name: str) -> None:
-    """Measured against the same work done on the loop: so the machine's own pauses don't decide."""
+    """Of all that is computed for it, the loop's thread computes a small part at a time."""
     path, body = bodies()[name]
     data = json.dumps(body).encode()
     assert len(data) > LARGE
@@ -102,9 +103,9 @@ def test_a_large_body_does_not_hold_up_the_loop(tiny: LiveServer, name: str) -> 
     sys.setswitchinterval(2e-4)  # as launch does
     try:
         with watched(tiny) as lag:
-            begun = time.perf_counter()
+            begun = time.process_time()
             response = httpx.post(tiny.url + path, content=data, timeout=60)
-            taken = time.perf_counter() - begun
+            taken = time.process_time() - begun
     finally:
         sys.setswitchinterval(before)
     assert response.status_code in (200, 400), response.text
