@@ -52,8 +52,8 @@ class ProgramState:
     Reading raises ProgramError where the node that should have written failed; UnknownVariable (a KeyError) where
     nothing wrote it. What was written before a failure stays readable.
 
-    `s += …` appends text, expressions, and several of them joined with `+`; `s["x"]` is a variable's value, for which it
-    waits, `s["x"] = value` sets one, `"x" in s` asks for one. `ret_value` is what the program returned.
+    `s += …` appends text, expressions, and several of them joined with `+`; `s["x"]` is a variable's value, for which
+    it waits, `s["x"] = value` sets one, `"x" in s` asks for one. `ret_value` is what the program returned.
     """
 
     def __init__(
