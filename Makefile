@@ -9,8 +9,8 @@ TORCH  := torch==2.13.0
 CASES  ?= ../shared/cases
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page cases \
-	schemathesis disconnects memory clean
+.PHONY: help setup clients demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page \
+	reference cases schemathesis disconnects memory clean
 
 help:  ## the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vll
 
 server-page: $(READY)  ## the tables of docs/server.md, from the schemas
 	PYTHONPATH=.src:tests $(BIN)/python -m tests.server_page
+
+reference: $(READY)  ## docs/reference.md, from the public names' docstrings and signatures
+	PYTHONPATH=.src $(BIN)/python -m tests.reference_page
 
 cases: $(READY)  ## the acceptance cases of CASES (../shared/cases) against three servers; ARGS="--only STP,JSN-05"
 	PYTHONPATH=.src:tests $(BIN)/python -m tests.cases --cases $(CASES) $(ARGS)

@@ -23,7 +23,11 @@ class ForkedState(Protocol):
 
 
 class StateGroup:
-    """The states of one fork, in order. As a context manager it joins at the end of the block."""
+    """The states of one fork, in order. As a context manager it joins at the end of the block.
+
+    `forks[i]` is a state, `forks["x"]` the list of its values in each; `forks += …` appends the same to each, what
+    a function of its number gives, or of a list an entry to each.
+    """
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ Ranking = Callable[[ChoiceScores], tuple[int, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ChoicesMethod:
-    """A way to choose. `decide(scores)` gives the index of the choice and what is worth reporting about it."""
+    """How `select` decides. `decide(scores)` gives the index of the choice and what is worth reporting about it."""
 
     name: str
     decide: Ranking
@@ -31,14 +31,17 @@ class ChoicesMethod:
 
 
 def _by_mean(scores: ChoiceScores) -> tuple[int, dict[str, Any]]:
+    """The choice whose tokens have the highest mean log-probability, however many they are. The default."""
     return choosing.token_length_normalized(scores), {}
 
 
 def _by_greed(scores: ChoiceScores) -> tuple[int, dict[str, Any]]:
+    """Token by token only the likeliest choices stay, until one is left; one that has ended goes on with its mean."""
     return choosing.greedy_token_selection(scores), {"greedy_logprob_matrix": choosing.greedy_matrix(scores)}
 
 
 def _by_gain(scores: ChoiceScores) -> tuple[int, dict[str, Any]]:
+    """The choice that gains the most from the prompt, compared with its likelihood without it."""
     assert scores.unconditional is not None, "asked for in the scoring call"
     bare_rows = [
         list(zip(row, tokens, texts, strict=True))

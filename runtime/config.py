@@ -24,24 +24,24 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Every option of an engine. `None` and "auto" are resolved at start and printed there."""
 
     model: str = DEFAULT_MODEL  # a catalogue name, a .gguf file, a folder of safetensors, or a hub name
-    dtype: DType = "auto"
+    dtype: DType = "auto"  # of the weights
     kv_dtype: KvDType = "auto"  # auto: as dtype; int8 has a scale per token and KV head (native kernels only)
     chat_template: str | None = None  # a jinja file instead of the model's own
     tool_call_parser: str = "auto"  # a name of runtime/parsers/registry.py; auto: by the chat template; or none
-    reasoning_parser: str = "auto"
+    reasoning_parser: str = "auto"  # the same of reasoning
     output_ids: bool = True  # chat messages that are earlier outputs keep the token ids that the model wrote
     context_length: int | None = None  # at most the model's
-    page_size: int = 16
+    page_size: int = 16  # tokens of a page of the KV pool
     kv_tokens: int | None = None  # pool size; None: a quarter of the free memory
-    max_running: int = 64
+    max_running: int = 64  # requests at once; others wait
     step_tokens: int = 512  # tokens of one step, prefill chunks and decodes together
-    policy: Policy = "longest_prefix"
-    aging_alpha: float = 0.2  # a request goes to the head once later ones were given more prefill tokens than
-    aging_beta: int = 16384  # alpha × the tokens queued before it when it came + beta
+    policy: Policy = "longest_prefix"  # which waiting request goes next
+    aging_alpha: float = 0.2  # a request goes first once alpha × the tokens queued before it + beta went to later ones
+    aging_beta: int = 16384  # tokens of prefill; see aging_alpha
     itl_target_ms: float | None = 250.0  # prefill chunks are cut so that decodes wait no longer; None: step_tokens only
     ttft_target_ms: float | None = None  # of requests that state none: to the first token
     tpot_target_ms: float | None = None  # of requests that state none: a token after the first
-    prefix_cache: bool = True
+    prefix_cache: bool = True  # keep what was computed for later requests
     eviction: Eviction = "program"  # which cached page goes first: by hints, else by learned hit density
     threads: int | None = None  # None: affinity and cgroup quota
     kernels: Literal["auto", "cpu", "portable", "reference"] = "auto"  # auto: cpu with a compiler, else portable

@@ -77,6 +77,8 @@ class ModelError(PalmetteError):
 
 
 class ModelNotFound(ModelError):
+    """No file, folder or known name of a model is like that."""
+
     http_status = 404
 
 
@@ -87,11 +89,11 @@ class ResponseNotFound(PalmetteError):
 
 
 class DamagedModel(ModelError):
-    pass
+    """A file of the model is cut off, or isn't what it says it is."""
 
 
 class UnknownArchitecture(ModelError):
-    pass
+    """The model's files are of a kind that isn't built here."""
 
 
 class Aborted(PalmetteError):

@@ -64,12 +64,13 @@ class EngineBackend:
 class Runtime(EngineBackend):
     """An engine and its backend in one, as programs start it: `Runtime(model_path=…)`, later `.shutdown()`.
 
-    The other options are the engine's. `start` makes the engine; the public `palmette.Runtime` has it filled in.
+    The other options are those of EngineConfig. As a context manager it shuts down at the end of the block.
     """
 
     name = "runtime"
 
     def __init__(self, model_path: str | None = None, *, start: Callable[..., Any], **options: Any) -> None:
+        """`start` makes the engine; the public `palmette.Runtime` has it filled in."""
         if model_path is not None:
             options["model"] = model_path
         super().__init__(start(**options))

@@ -152,13 +152,17 @@ class HttpBackend:
 
 
 class RuntimeEndpoint(HttpBackend):
-    """A server as programs name it. Asks it for its model at once, so that a wrong URL or key fails here."""
+    """A running `palmette serve` as a backend. Asks it for its model at once, so that a wrong URL or key fails here.
+
+    `model_info`: what the server says of its model. `verify`: of TLS certificates, or a file of those to trust.
+    """
 
     def __init__(self, base_url: str, api_key: str | None = None, verify: bool | str = True) -> None:
         super().__init__(base_url, api_key=api_key, verify=verify)
         self.model_info: dict[str, Any] = self.get("/v1/models")["data"][0]
 
     def get_model_name(self) -> str:
+        """The model's name, as the server has it."""
         return str(self.model_info["id"])
 
     def shutdown(self) -> None:

@@ -53,10 +53,11 @@ _FINISHES: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
 
 
 class OpenAI:
-    """`model` at `base_url` (with its /v1). `extensions`: the server knows top_k, min_p, repetition_penalty, min_tokens
-    ignore_eos, stop_token_ids, and goes on with an assistant's turn that has begun. `strict`: of JSON schemas, as
-    the API names it. `max_tokens_name`: newer hosted models want "max_completion_tokens". `extra_body` goes into each
-    request.
+    """A backend over any OpenAI-compatible API: `model` at `base_url` (with its /v1).
+
+    `extensions`: the server knows top_k, min_p, repetition_penalty, min_tokens, ignore_eos, stop_token_ids, and goes on
+    with an assistant's turn that has begun. `strict`: of JSON schemas, as the API names it. `max_tokens_name`: newer
+    hosted models want "max_completion_tokens". `extra_body` goes into each request.
 
     `spec_tokens`: where several gens of a text follow each other, one call writes up to so many tokens past the first
     one's stop; the gens behind it are answered from them as long as what was written has the program's own text between

@@ -42,7 +42,9 @@ Score = Callable[[str, str], float]
 
 
 class ScriptedBackend:
-    """`answers(prompt)` gives each answer; a list is used up in order of the calls. It may raise, or be a coroutine
+    """A backend without a model, for tests and for trying a program's flow.
+
+    `answers(prompt)` gives each answer; a list is used up in order of the calls. It may raise, or be a coroutine
     function. `score(prompt, choice)` gives a choice's log-probability a token (default: the first choice is best).
 
     `calls` records every verb with what it was given; `open_branches` counts those not closed.

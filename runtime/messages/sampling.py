@@ -26,23 +26,24 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     min_tokens: int = 0  # no stop of any kind before this many output tokens
     temperature: float = 1.0  # 0: greedy
     top_k: int | None = None  # None: off
-    top_p: float = 1.0
-    min_p: float = 0.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    top_p: float = 1.0  # draw among the likeliest tokens that have this much of the probability
+    min_p: float = 0.0  # leave out tokens less likely than this share of the likeliest one
+    frequency_penalty: float = 0.0  # for each time that a token was written
+    presence_penalty: float = 0.0  # for a token that was written at all
+    repetition_penalty: float = 1.0  # divides the logits of tokens seen, or multiplies those below 0
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)  # added to logits, by token id
     seed: int | None = None  # None: drawn by the frontend
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # texts that end the output
     stop_token_ids: tuple[int, ...] = ()
-    stop_regex: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    logprobs: bool = False
-    top_logprobs: int = 0
+    stop_regex: tuple[str, ...] = ()  # patterns that end it
+    ignore_eos: bool = False  # go on where the model ends
+    logprobs: bool = False  # report those of the output's tokens
+    top_logprobs: int = 0  # and those of so many of the likeliest at each place
     constraint: Constraint | None = None  # the output as a whole matches a grammar
 
     @property
     def greedy(self) -> bool:
+        """Whether the likeliest token is always taken."""
         return self.temperature == 0 or self.top_k == 1
 
     def check(self, vocabulary_size: int | None = None) -> SamplingParams:
