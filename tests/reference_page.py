@@ -15,7 +15,7 @@ import sys
 import textwrap
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -187,7 +187,7 @@ def _parameters(given: list[inspect.Parameter], owner: Any) -> Iterator[str]:
         if each.kind is each.KEYWORD_ONLY and not starred:
             yield "*"
         starred = starred or each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
-        stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         typed = "" if each.annotation is each.empty else f": {_type(each.annotation, owner)}"
         default = "" if each.default is each.empty else f"{' = ' if typed else '='}{_shown(each.default)}"
         yield f"{stars}{each.name}{typed}{default}"
@@ -258,7 +258,7 @@ def _kinds_of_errors() -> str:
     return f"{head}\n{_table(('error', 'status', 'may succeed later', 'meaning'), rows)}"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
 
