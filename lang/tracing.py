@@ -95,14 +95,18 @@ class TracingState(ProgramState):
     @property
     def _traced(self) -> bool:
         """Whether there are values to read. Who reads while another thread runs the function waits for that."""
-        if not self.tracer.over and self._written_elsewhere():
+        if not self.tracer.over and self._traced_elsewhere():
             self.tracer.closed.exception()
         return self.tracer.over
 
     async def _atraced(self) -> bool:
-        if not self.tracer.over and self._written_elsewhere():
+        if not self.tracer.over and self._traced_elsewhere():
             await self.tracer.closed
         return self.tracer.over
+
+    def _traced_elsewhere(self) -> bool:
+        """Whether another than the reader runs the function, or has just returned from it: the tracing ends soon."""
+        return self._written_elsewhere() or (self._is_root and self._over is not None)
 
     def get_var(self, name: str) -> Any:
         return super().get_var(name) if self._traced else self._symbolic(name)

@@ -18,6 +18,7 @@ from palmette import TraceError, assistant, function, gen, match, repeat, select
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.backends.http import RuntimeEndpoint
 from palmette.lang.errors import UnknownVariable
+from palmette.lang.recording import Tracer
 from palmette.lang.sharing import shared_parts
 from palmette.runtime.api.app import create_app
 from palmette.runtime.messages.branches import BeginRole, EndRole, Text
@@ -158,6 +159,26 @@ def test_batches_and_streams_compile(engine) -> None:
     assert "".join(streamed.text_iter()) == asking.run("a", backend=engine, **SEED).text()
     streamed = asking.compile().run("a", backend=engine, stream=True, **SEED)
     assert "".join(streamed.text_iter("x")) == streamed["x"]
+
+
+def test_who_reads_a_stream_between_the_functions_end_and_the_tracings_waits(engine, monkeypatch) -> None:
+    closing = Tracer.close
+
+    def late(tracer: Tracer, result: object = None) -> None:
+        time.sleep(0.2)
+        closing(tracer, result)
+
+    @function
+    def asking(s):
+        s += "a" + gen("x")
+
+    expected = asking.run(backend=engine, **SEED).text()
+    monkeypatch.setattr(Tracer, "close", late)
+    for wait in (0.0, 0.1):
+        streamed = asking.compile().run(backend=engine, stream=True, **SEED)
+        time.sleep(wait)  # the second time the function has returned already
+        assert "".join(streamed.text_iter()) == expected
+        assert streamed["x"] == expected[1:]
 
 
 def test_calls_go_to_the_programs_functions(real) -> None:
