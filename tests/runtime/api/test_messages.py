@@ -10,7 +10,7 @@ import anthropic
 import httpx
 import pydantic
 import pytest
-from chat_models import QWEN, THINKING, ScriptedChat, special_tokenizer
+from chat_models import THINKING, ScriptedChat, special_tokenizer
 from live_server import LiveServer
 
 from palmette.runtime.api.access import Keys
@@ -34,17 +34,6 @@ WEATHER: Any = {
 }
 NOW: Any = {"name": "now", "input_schema": {"type": "object", "properties": {}}}
 HI: Any = [{"role": "user", "content": "Weather in Oslo?"}]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> ScriptedChat:
-    return ScriptedChat(special_tokenizer(tmp_path_factory.mktemp("model"), QWEN))
-
-
-@pytest.fixture(scope="module")
-def live(chat: ScriptedChat) -> Iterator[LiveServer]:
-    with LiveServer(chat.frontend) as server:
-        yield server
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import openai
 import pydantic
 import pytest
-from chat_models import QWEN, ScriptedChat, special_tokenizer
+from chat_models import ScriptedChat
 from live_server import LiveServer
 
 from palmette.runtime.api.answers_chat import ChatAnswer, ChatChunkAnswer
@@ -33,17 +33,6 @@ WEATHER = {
 }
 NOW = {"type": "function", "function": {"name": "now"}}
 HI = [{"role": "user", "content": "Weather in Oslo?"}]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> ScriptedChat:
-    return ScriptedChat(special_tokenizer(tmp_path_factory.mktemp("model"), QWEN))
-
-
-@pytest.fixture(scope="module")
-def live(chat: ScriptedChat) -> Iterator[LiveServer]:
-    with LiveServer(chat.frontend) as server:
-        yield server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import httpx
 import openai
 import pydantic
 import pytest
-from chat_models import QWEN, ScriptedChat, special_tokenizer
+from chat_models import ScriptedChat
 from live_server import LiveServer
 
 from palmette.runtime.api.app import ApiOptions
@@ -35,17 +35,6 @@ WEATHER: dict[str, Any] = {
 NOW: dict[str, Any] = {"type": "function", "name": "now", "parameters": None, "strict": False}
 HI = "Weather in Oslo?"
 Ask = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> ScriptedChat:
-    return ScriptedChat(special_tokenizer(tmp_path_factory.mktemp("model"), QWEN))
-
-
-@pytest.fixture(scope="module")
-def live(chat: ScriptedChat) -> Iterator[LiveServer]:
-    with LiveServer(chat.frontend) as server:
-        yield server
 
 
 @pytest.fixture
