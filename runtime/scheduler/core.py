@@ -8,7 +8,6 @@ link's matter. Knows nothing of text, HTTP or torch.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,6 @@ from palmette.runtime.messages.replies import (
     EngineReady,
     Flushed,
     Reply,
-    TokenLogprob,
     TreeDump,
 )
 from palmette.runtime.messages.requests import Abort, DumpTree, Embed, FlushCache, Generate, Request, Score, Shutdown
@@ -34,7 +32,7 @@ from palmette.runtime.roofline.cost import StepLoad
 from palmette.runtime.scheduler.admission import Admission
 from palmette.runtime.scheduler.aging import Aging
 from palmette.runtime.scheduler.audit import inspect
-from palmette.runtime.scheduler.batch import Row, StepBatch
+from palmette.runtime.scheduler.batch import StepBatch
 from palmette.runtime.scheduler.chunking import PrefillBudget, StepTime, step_load
 from palmette.runtime.scheduler.grammars import Grammars
 from palmette.runtime.scheduler.health import Health
@@ -42,7 +40,8 @@ from palmette.runtime.scheduler.hints import honour
 from palmette.runtime.scheduler.intake import Intake
 from palmette.runtime.scheduler.known_scores import recall
 from palmette.runtime.scheduler.open_requests import OpenRequests
-from palmette.runtime.scheduler.output import append, refusal, unsent
+from palmette.runtime.scheduler.outcome import Outcome
+from palmette.runtime.scheduler.output import append
 from palmette.runtime.scheduler.planner import Planner
 from palmette.runtime.scheduler.policies import Facts, new_policy
 from palmette.runtime.scheduler.queue import WaitingQueue
@@ -117,6 +116,7 @@ class EngineCore:
         )
         self._sampling = SamplePlanning()
         self._requests = OpenRequests(self._running, self._queue, self._grammars, self._growth, self._tally, clock)
+        self._outcome = Outcome(self._running, self._requests, clock)
         self._health = Health(cache, self._running, self._requests, self._intake, clock, self._settle)
         self._steps = 0
         self._broken_step: int | None = None  # the last that broke
@@ -219,8 +219,7 @@ class EngineCore:
                 self._planner.plan(batch)
             if batch.rows:
                 result = self._execute(batch)
-                with self._tally.time("commit"):
-                    self._commit(batch, result)
+                self._commit(batch, result)
         except Exception as fault:
             self._contain(batch, fault)
         return self._emit()
@@ -250,6 +249,12 @@ class EngineCore:
             self._step_time.observe(step_load(batch.rows), self._clock() - start)
         return result
 
+    def _commit(self, batch: StepBatch, result: StepResult) -> None:
+        with self._tally.time("commit"):
+            self._outcome.commit(batch, result)
+            self._tally.steps = self._steps
+            self._tally.note_batch(len(batch.rows), sum([row.decodes for row in batch.rows]), batch.tokens)
+
     def _contain(self, batch: StepBatch, fault: Exception) -> None:
         """A step that broke, wherever: its requests fail, and what they held is free again. The others go on."""
         log.exception("step %d failed", batch.step)
@@ -277,91 +282,6 @@ class EngineCore:
         placed = (self._running, self._grammars)
         self._queue.rebuild(sequence for sequence in opened if not any(sequence in place for place in placed))
         return between
-
-    # --- commit ---
-
-    def _commit(self, batch: StepBatch, result: StepResult) -> None:
-        tokens = result.tokens.tolist()
-        sample = scored = pooled = 0
-        for row in batch.rows:
-            if row.sequence.slot is not None:  # else it fell with another row of its request
-                problem = self._commit_row(row, result, scored, pooled)
-                if problem is None and row.samples:
-                    problem = result.sample_errors.get(sample)
-                if problem is not None:
-                    self._requests.fail(row.sequence.request_id, refusal(row.sequence, problem))
-                elif row.samples:
-                    self._take_token(row, tokens[sample], result, sample)
-                else:
-                    self._after_chunk(row.sequence)
-            sample += row.samples
-            scored += len(row.scored)
-            pooled += len(row.pooled)
-        self._tally.steps = self._steps
-        self._tally.note_batch(len(batch.rows), sum([row.decodes for row in batch.rows]), batch.tokens)
-
-    def _commit_row(self, row: Row, result: StepResult, scored: int, pooled: int) -> str | None:
-        """Its KV is real from here on. Why that is of no use, where it isn't. `scored`, `pooled`: where its scores and
-        its hidden states begin."""
-        sequence = row.sequence
-        assert sequence.lease is not None
-        if sequence.lease.tail is not None:
-            sequence.lease.drop_tail()  # what this step copied from it has been written
-        if not row.decodes:
-            sequence.note_computed(row.start, row.end)
-        sequence.computed = row.end
-        if sequence.pooling is not None:
-            return sequence.pooling.take(row.pooled, result.states[pooled : pooled + len(row.pooled)])
-        return self._take_scores(row, result, scored) if row.scored else None
-
-    def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
-        """Why there are none, where that is so."""
-        for index, position in enumerate(row.scored, first):
-            scoring, logprob = row.sequence.scoring, float(result.scored_logprobs[index])
-            assert scoring is not None
-            if not math.isfinite(logprob):
-                return (
-                    f"The model's log-probability of the token at position {position} is {logprob}, no finite number."
-                )
-            entry = TokenLogprob(row.sequence.token(position), logprob, result.scored_top.at(index))
-            scoring.results.append(entry)
-            scoring.next = position + 1
-        return None
-
-    def _after_chunk(self, sequence: Sequence) -> None:
-        """A chunk that did not sample: more to come, a part of a group that is complete, or a prompt without output."""
-        if sequence.computed < sequence.length:
-            self._running.insert(sequence)
-        elif sequence.group is not None:
-            self._requests.finish_part(sequence)
-        else:
-            self._requests.finish(sequence, "length")
-
-    def _take_token(self, row: Row, token: int, result: StepResult, index: int) -> None:
-        """A sampled token and those that a grammar forces behind it, or what closes the output in its place."""
-        sequence = row.sequence
-        generation = sequence.generation
-        assert generation is not None
-        if sequence.first_token is None:
-            sequence.first_token = self._clock()
-        tokens = [token]
-        if generation.constrained is not None:
-            taken = generation.constrained.take(token, sequence.outputs_left)
-            if taken is None:
-                problem = f"Token {token} was drawn, which the grammar does not allow."
-                self._requests.fail(sequence.request_id, refusal(sequence, problem))
-                return
-            tokens = taken
-        drawn = None
-        if generation.params.logprobs and tokens[:1] == [token]:
-            drawn = TokenLogprob(token, float(result.logprobs[index]), result.top.at(index))
-        ending = append(sequence, tokens, drawn)
-        if ending is not None:
-            self._requests.end(sequence, ending)
-            return
-        self._requests.replies.append(unsent(sequence))
-        if not row.decodes:
-            self._running.insert(sequence)
 
     # --- health ---
 

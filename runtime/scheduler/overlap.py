@@ -119,8 +119,7 @@ class OverlappingCore(EngineCore):
             result = flight.result()
             if self._step_time is not None:
                 self._step_time.observe(step_load(batch.rows), result.forward_seconds + result.sample_seconds)
-            with self._tally.time("commit"):
-                self._commit(batch, result)
+            self._commit(batch, result)
         except Exception as fault:
             self._contain(batch, fault)
             self._abandon(batch)
