@@ -12,12 +12,30 @@ import math
 from collections import deque
 
 from palmette.radix_cache.eviction.queues import Classes, Queues, Worth
-from palmette.radix_cache.eviction.survival import Use
 
+GOLDEN = (5**0.5 - 1) / 2
 SAMPLE = 4096  # uses that each miniature holds at most
 FADE = 0.999  # of what is known, with each use that the two treat differently
 AHEAD = 0.5  # standard deviations
 STEP_DOWN = -1.5
+
+
+class Held:
+    """A use that one or both of the miniatures hold. Its number is its ticket, as long as the classes hold it."""
+
+    __slots__ = ("last_used", "number", "recent", "size", "ticket")
+
+    def __init__(self, number: int, time: float, size: float) -> None:
+        self.number = number
+        self.last_used = time
+        self.size = size
+        self.recent = True  # held by recency
+        self.ticket: int | None = number  # held by classes
+
+    @property
+    def lot(self) -> float:
+        """From 0 to 1, evenly: whether it is in the sample."""
+        return self.number * GOLDEN % 1
 
 
 class Duel:
@@ -34,30 +52,32 @@ class Duel:
         self._ahead = 0.0  # size hit by what has been learned less size hit by recency
         self._noise = 0.0  # sum of squares of its steps
         self._share = 1.0  # of uses that the miniatures hold
-        self._recent: deque[Use] = deque()  # those that are no longer held too, until they stand first
+        self._held: dict[int, Held] = {}  # by number
+        self._recent: deque[Held] = deque()  # those that are no longer held too, until they stand first
         self._waiting = 0  # that recency holds
-        self._queues: Queues[Use] = Queues(learned)
-        self._held = [0.0, 0.0]  # by recency, by classes
-        self._tickets = 0
+        self._queues: Queues[Held] = Queues(learned)
+        self._sizes = [0.0, 0.0]  # by recency, by classes
 
     def worth(self, of: int, used: float, now: float) -> Worth:
         return self._learned.worth(of, used, now) if self.follows_learned else Worth(used, math.inf)
 
-    def enter(self, use: Use, of: int) -> None:
-        """The use begins to wait; uses come in order of time."""
+    def enter(self, number: int, time: float, size: float, of: int) -> None:
+        """A use begins to wait; uses come in order of time, with rising numbers."""
+        use = Held(number, time, size)
         if use.lot >= self._share:
             return
-        use.recent = True
+        self._held[number] = use
         self._recent.append(use)
         self._waiting += 1
-        self._tickets += 1
-        use.ticket = self._tickets
-        self._queues.push(of, use, use.ticket)
-        self._held[0] += use.size
-        self._held[1] += use.size
+        self._queues.push(of, use, number)
+        self._sizes[0] += size
+        self._sizes[1] += size
 
-    def again(self, use: Use) -> None:
+    def again(self, number: int) -> None:
         """What was used then is used now."""
+        use = self._held.get(number)
+        if use is None:
+            return
         step = use.size * ((use.ticket is not None) - use.recent)
         self._leave(use)
         if not step:
@@ -73,9 +93,9 @@ class Duel:
         """Both miniatures give up uses until they are no larger than the cache."""
         room = capacity * self._share
         recent = self._recent
-        while recent and (self._held[0] > room or not recent[0].recent):
+        while recent and (self._sizes[0] > room or not recent[0].recent):
             self._forget_recent(recent.popleft())
-        while self._held[1] > room and (least := self._queues.first(now)) is not None:
+        while self._sizes[1] > room and (least := self._queues.first(now)) is not None:
             self._forget_learned(least)
         if self._queues.entries > 4 * SAMPLE:
             self._queues.compact()
@@ -88,17 +108,21 @@ class Duel:
         if crowded or len(recent) > 2 * SAMPLE:  # behind one that stays others come and go
             self._recent = deque(use for use in recent if use.recent)
 
-    def _leave(self, use: Use) -> None:
+    def _leave(self, use: Held) -> None:
         self._forget_recent(use)
         self._forget_learned(use)
 
-    def _forget_recent(self, use: Use) -> None:
+    def _forget_recent(self, use: Held) -> None:
         if use.recent:
             use.recent = False
             self._waiting -= 1
-            self._held[0] -= use.size
+            self._sizes[0] -= use.size
+            if use.ticket is None:
+                del self._held[use.number]
 
-    def _forget_learned(self, use: Use) -> None:
+    def _forget_learned(self, use: Held) -> None:
         if use.ticket is not None:
             use.ticket = None
-            self._held[1] -= use.size
+            self._sizes[1] -= use.size
+            if not use.recent:
+                del self._held[use.number]

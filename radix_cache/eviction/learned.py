@@ -10,13 +10,14 @@ meanwhile: a bounded number of evicted nodes is remembered by place and first pa
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from itertools import accumulate
 from random import Random
+from zlib import crc32
 
 from palmette.radix_cache.eviction.duel import Duel
+from palmette.radix_cache.eviction.history import Place, Places
 from palmette.radix_cache.eviction.order import EvictionPolicy, Rank
-from palmette.radix_cache.eviction.survival import WINDOW, Survival, Use
+from palmette.radix_cache.eviction.survival import Survival
 from palmette.radix_cache.node import Node
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 
@@ -35,47 +36,30 @@ TABLE_EVERY = (64, 512)  # requests between two worth tables, at first and at mo
 
 
 class Past:
-    """What is remembered of a node while it lives, and of an evicted one for a while."""
+    """What is remembered of a node while it lives. Lengths are half octaves, small numbers that cost no memory."""
 
-    __slots__ = (
-        "answer",
-        "below",
-        "class_",
-        "ends",
-        "fresh",
-        "gap",
-        "new",
-        "reach",
-        "start",
-        "turn",
-        "use",
-        "used",
-        "uses",
-    )
+    __slots__ = ("answer", "below", "class_", "ends", "fresh", "gap", "new", "reach", "start", "turn", "use", "uses")
 
-    def __init__(self, uses: int = 0, turn: int = 0, gap: float | None = None, new: int = 0) -> None:
+    def __init__(self, uses: int = 0, turn: int = 0, gap: float | None = None, new: int = 0, answer: int = 0) -> None:
         self.uses = uses
         self.turn = turn  # uses of the path, for a node that continues it
         self.gap = gap  # between the last two uses, where there were two
-        self.new = new  # tokens that the last request through here added
-        self.answer: int | None = None  # tokens that it generated, where known
+        self.new = new  # length of what the last request through here added
+        self.answer = answer  # 1 + length of what it generated; 0: not known
         self.reach = 0  # where in the path what is or was here and what was evicted below ended, in bytes
         self.start = 0  # where in the path the node's key starts, in bytes
         self.class_: int | None = None  # None: not known since the traits changed
-        self.used = 0.0  # evicted ones: when last
-        self.use: Use | None = None
-        self.below: Use | None = None  # followed use of what was evicted below
+        self.use: int | None = None  # the followed one
+        self.below: int | None = None  # followed use of what was evicted below
         self.fresh = False  # grown by a request that hasn't finished
         self.ends = False  # a request ended with the node's last page, which nobody has used since
 
     def copy(self) -> Past:
-        copy = Past(self.uses, self.turn, self.gap, self.new)
-        copy.answer = self.answer
-        return copy
+        return Past(self.uses, self.turn, self.gap, self.new, self.answer)
 
     @property
     def brief(self) -> bool:
-        return self.answer is not None and self.answer < BRIEF
+        return 0 < self.answer <= BRIEF_LENGTH
 
 
 class HitDensity(EvictionPolicy):
@@ -83,14 +67,14 @@ class HitDensity(EvictionPolicy):
 
     def __init__(self, seed: int = 0) -> None:
         self.learner = self
-        self._survival = Survival(BINS)
+        self._survival = Survival(BINS, len(TRAITS))
         self._duel = self.classes = Duel(self._survival)
         self._cached = 0  # bytes of keys in the tree
         self._full = math.inf  # how many there were at the last eviction
         self._random = Random(seed)
         self._requests = 0
         self._next_table = TABLE_EVERY[0]
-        self._evicted: OrderedDict[tuple[int, int], Past] = OrderedDict()
+        self._evicted = Places()
         self._end_used = 0.5  # how often a path that is used again is used to the last page of the request before
 
     def rank(self, node: Node, now: float) -> Rank:
@@ -144,13 +128,13 @@ class HitDensity(EvictionPolicy):
             known = past.start = above.start + len(parent.key)
             if len(parent.children) <= SIBLINGS:
                 past.turn, past.gap, known = above.turn, above.gap, max(known, above.reach)
-        before = self._evicted.pop(_place(node, past), None) if at == 0 else None
+        before = self._evicted.take(_place(node, past)) if at == 0 else None
         if before is not None:
             if before.use is not None:
                 self._again(before.use, now)
-            past.uses, past.turn, past.gap = before.uses + 1, before.turn + 1, now - before.used
+            past.uses, past.turn, past.gap = before.uses + 1, before.turn + 1, now - before.last_used
             known = max(known, before.reach)
-        past.new = max(0, past.start + len(node.key) - known) // TOKEN_BYTES
+        past.new = _length_bin(max(0, past.start + len(node.key) - known) // TOKEN_BYTES)
 
     def trimmed(self, node: Node, at: int, now: float) -> None:
         past: Past = node.past or _past(node)
@@ -160,8 +144,7 @@ class HitDensity(EvictionPolicy):
             past.ends, past.class_ = False, None
         if at:
             return
-        past.used = node.last_used
-        if past.use is None or past.use.over:
+        if past.use is None or not self._survival.uses.waits(past.use):
             past.use = past.below
         parent = node.parent
         if parent is not None and parent.parent is not None:
@@ -170,9 +153,7 @@ class HitDensity(EvictionPolicy):
                 above.reach = past.reach
             if past.use is not None:
                 above.below = past.use
-        self._evicted[_place(node, past)] = past
-        if len(self._evicted) > WINDOW:
-            self._evicted.popitem(last=False)
+        self._evicted.keep(_place(node, past), Place(node.last_used, past.reach, past.uses, past.turn, past.use))
 
     def finished(self, node: Node, now: float, generated: int | None) -> None:
         path = [step for step in node.path() if step.parent is not None]
@@ -180,19 +161,20 @@ class HitDensity(EvictionPolicy):
             return
         end = _past(node)
         end.ends, end.fresh = end.fresh and not node.children and len(node.pages) <= END_PAGES, False
+        answer = 0 if generated is None else 1 + _length_bin(generated)
         for step in path:
             each = _past(step)
-            each.new, each.answer, each.class_ = end.new, generated, None
+            each.new, each.answer, each.class_ = end.new, answer, None
             each.reach = max(each.reach, each.start + len(step.key))
         chosen = self._random.choices(path, [len(step.pages) for step in path])[0]
         past = _past(chosen)
         traits = _traits(chosen, past)
         self._survival.tempos.learn(past.gap)
         pace = self._survival.pace_of(past.gap, past.brief)
-        past.use = Use(now, pace, traits, end.start + len(node.key), self._random.random())
         self._survival.advance(now)
-        self._survival.follow(past.use)
-        self._duel.enter(past.use, self._survival.class_of(self._survival.score(traits), pace))
+        past.use = self._survival.uses.add(now, pace, traits)
+        size = end.start + len(node.key)
+        self._duel.enter(past.use, now, size, self._survival.class_of(self._survival.score(traits), pace))
         self._duel.shrink(self._full, now)
         self._requests += 1
         if self._requests >= self._next_table:
@@ -200,8 +182,8 @@ class HitDensity(EvictionPolicy):
             self._survival.renew()
             self._duel.version += 1
 
-    def _again(self, use: Use, now: float) -> None:
-        if not use.over:
+    def _again(self, use: int, now: float) -> None:
+        if self._survival.uses.waits(use):
             self._duel.again(use)
             self._survival.again(use, now)
 
@@ -216,7 +198,7 @@ def _past(node: Node) -> Past:
 def _traits(node: Node, past: Past) -> tuple[int, ...]:
     """The bins that describe the node, one a trait."""
     own = len(node.key) // TOKEN_BYTES
-    total, new = _length_bin(own + past.start // TOKEN_BYTES), _length_bin(past.new)
+    total, new = _length_bin(own + past.start // TOKEN_BYTES), past.new
     size, turn = (total + 1) // 2, _count_bin(past.turn)  # an octave is two bins of lengths
     return (
         TOTAL + total,
@@ -226,13 +208,13 @@ def _traits(node: Node, past: Past) -> tuple[int, ...]:
         NEW_TOTAL + (new + 1) // 2 * OCTAVES + size,
         USES_TURN + _count_bin(past.uses) * COUNTS + turn,
         GAP + (0 if past.gap is None else (_length_bin(int(past.gap)) + 1) // 2 + 1),
-        ANSWER + (0 if past.answer is None else _length_bin(past.answer) + 1),
+        ANSWER + past.answer,
     )
 
 
-def _place(node: Node, past: Past) -> tuple[int, int]:
+def _place(node: Node, past: Past) -> int:
     """Depth and content of the node's first page: the same for what comes back there."""
-    return past.start, hash(node.key[: len(node.key) // len(node.pages)])
+    return past.start << 32 | crc32(node.key[: len(node.key) // len(node.pages)])
 
 
 def _count_bin(uses: int) -> int:
@@ -248,3 +230,4 @@ def _length_bin(length: int) -> int:
 
 
 SHORT_LENGTHS = bytes(int(2 * math.log2(length)) + 1 if length else 0 for length in range(1 << 14))
+BRIEF_LENGTH = _length_bin(BRIEF)

@@ -9,11 +9,11 @@ survived, so nothing waits for a verdict. Knows no nodes. Called by learned.py a
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
+from palmette.radix_cache.eviction.history import Uses
 from palmette.radix_cache.eviction.queues import Worth
 
 AGES = 44  # 0–1, 1–1.4, 1.4–2, … 2^21, in the unit of the clock
@@ -27,30 +27,10 @@ ROW_STEP = 0.4
 RATE = 0.1
 CAUTION = 2.0  # how much has to be seen of a trait before its weight moves freely
 RARELY = -3.5  # log-odds before anything is known: the same for each half octave, which orders as LRU does
-WINDOW = 16384  # uses that are followed
 
 
 def age_bin(age: float) -> int:
     return 0 if age < 1 else min(int(2 * math.log2(age)) + 1, AGES - 1)
-
-
-class Use:
-    """One use that is followed until the next: when it was, the traits of what was used as numbers of bins, the pace.
-
-    `size` and what follows are duel.py's.
-    """
-
-    __slots__ = ("last_used", "lot", "over", "pace", "recent", "size", "ticket", "traits")
-
-    def __init__(self, time: float, pace: int, traits: Sequence[int], size: int, lot: float) -> None:
-        self.last_used = time
-        self.pace = pace
-        self.traits = traits
-        self.over = False  # used again
-        self.size = size  # of the whole path
-        self.lot = lot  # from 0 to 1; whether it is in the sample
-        self.recent = False  # held by recency
-        self.ticket: int | None = None  # held by classes
 
 
 class Weights:
@@ -93,18 +73,18 @@ class Tempos:
 
 
 class Survival:
-    """`bins`: how many the traits have together. A class is a row of scores and a pace; see `Classes` in queues.py."""
+    """`bins`: how many the `traits` traits have together. A class is a row of scores and a pace, as queues.py has
+    classes."""
 
     count = ROWS * PACES
 
-    def __init__(self, bins: int) -> None:
+    def __init__(self, bins: int, traits: int) -> None:
         self.version = 0
         self._ages = Weights(AGES, RARELY, caution=1.0)
         self._paces = [Weights(AGES // SPAN) for _ in range(PACES)]
         self.tempos = Tempos()
         self._traits = Weights(bins)
-        self._followed: deque[Use] = deque()
-        self._dropped = 0  # uses that left the window; numbers below count from the first ever followed
+        self.uses = Uses(traits)
         self._passed = [0] * AGES  # by age: the first use that hasn't outlived it
         self.renew()
 
@@ -117,41 +97,31 @@ class Survival:
     def class_of(self, score: float, pace: int) -> int:
         return max(0, min(int(score / ROW_STEP + ROWS / 2), ROWS - 1)) * PACES + pace
 
-    def follow(self, use: Use) -> None:
-        """From now on; uses come in order of time."""
-        self._followed.append(use)
-        if len(self._followed) > WINDOW:
-            self._followed.popleft()
-            self._dropped += 1
-
-    def again(self, use: Use, now: float) -> None:
-        """What was used then is used now; counts once."""
-        if use.over:
-            return
-        use.over = True
-        self._learn(use, age_bin(now - use.last_used), 1.0)
+    def again(self, number: int, now: float) -> None:
+        """What was used then, and not since, is used now."""
+        self._learn(number, age_bin(now - self.uses.time(number)), 1.0)
+        self.uses.close(number)
 
     def advance(self, now: float) -> None:
         """Learns from what is still unused at the ages that it has outlived by now."""
-        followed, dropped = self._followed, self._dropped
-        end = dropped + len(followed)
+        uses, begin, end = self.uses, self.uses.begin, self.uses.end
         for age in range(AGES - 1):
-            at, since = max(self._passed[age], dropped), now - EDGES[age + 1]
-            if not followed or followed[0].last_used > since:
+            at, since = max(self._passed[age], begin), now - EDGES[age + 1]
+            if begin == end or uses.time(begin) > since:
                 break
-            while at < end and (use := followed[at - dropped]).last_used <= since:
-                if not use.over:
-                    self._learn(use, age, 0.0)
+            while at < end and uses.time(at) <= since:
+                if uses.waits(at):
+                    self._learn(at, age, 0.0)
                 at += 1
             self._passed[age] = at
 
-    def _learn(self, use: Use, age: int, used: float) -> None:
-        pace = self._paces[use.pace]
-        odds = self._ages.values[age] + pace.values[age // SPAN] + self.score(use.traits)
+    def _learn(self, number: int, age: int, used: float) -> None:
+        pace, traits = self._paces[self.uses.pace(number)], self.uses.traits(number)
+        odds = self._ages.values[age] + pace.values[age // SPAN] + self.score(traits)
         gradient = used - 1 / (1 + math.exp(-odds))
         self._ages.move(age, gradient)
         pace.move(age // SPAN, gradient)
-        for at in use.traits:
+        for at in traits:
             self._traits.move(at, gradient)
 
     def worth(self, of: int, used: float, now: float) -> Worth:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from random import Random
 
 from palmette.radix_cache.eviction.duel import SAMPLE, Duel
 from palmette.radix_cache.eviction.queues import Worth
-from palmette.radix_cache.eviction.survival import Use
 
 GOOD, BAD = 1, 0
 
@@ -23,19 +21,12 @@ class Fixed:
         return Worth(float(of), math.inf)
 
 
-def use(time: float, lot: float = 0.0) -> Use:
-    return Use(time, 0, (), size=1, lot=lot)
-
-
 def play(duel: Duel, start: int, again: int, after: int) -> None:
     """300 uses of the two classes in turn, in a cache of 12; those of class `again` are used again `after` later."""
-    waiting: dict[int, Use] = {}
     for now in range(start, start + 300):
-        if (before := waiting.pop(now - after, None)) is not None:
-            duel.again(before)
-        duel.enter(each := use(now), now % 2)
-        if now % 2 == again:
-            waiting[now] = each
+        if now - after >= start and (now - after) % 2 == again:
+            duel.again(now - after)
+        duel.enter(now, now, 1, now % 2)
         duel.shrink(12.0, now)
 
 
@@ -52,9 +43,9 @@ def test_what_hits_more_is_followed_and_left_when_it_no_longer_does() -> None:
 
 
 def test_a_sample_stands_for_what_is_too_many() -> None:
-    random, duel = Random(0), Duel(Fixed())
+    duel = Duel(Fixed())
     for now in range(8 * SAMPLE):
-        duel.enter(use(now, random.random()), now % 2)
+        duel.enter(now, now, 1, now % 2)
         duel.shrink(math.inf, now)
     assert SAMPLE / 4 < len(duel._recent) <= SAMPLE
     assert duel._queues.entries <= 4 * SAMPLE
@@ -63,16 +54,16 @@ def test_a_sample_stands_for_what_is_too_many() -> None:
 
 def test_behind_one_that_stays_others_come_and_go() -> None:
     """Few that wait are all sampled, however many there were."""
-    random, duel = Random(0), Duel(Fixed())
-    waiting: deque[Use] = deque()
-    duel.enter(use(0.0), GOOD)
+    duel = Duel(Fixed())
+    waiting: deque[int] = deque()
+    duel.enter(0, 0.0, 1, GOOD)
     for now in range(1, 8 * SAMPLE):
-        duel.enter(each := use(now, random.random()), now % 2)
-        waiting.append(each)
+        duel.enter(now, now, 1, now % 2)
+        waiting.append(now)
         if len(waiting) > 50:
             duel.again(waiting.popleft())
         duel.shrink(math.inf, now)
         assert len(duel._recent) <= 2 * SAMPLE
     assert duel._share == 1
-    assert len(duel._queues.live()) == 51
+    assert len(duel._queues.live()) == len(duel._held) == 51
     assert duel._queues.entries <= 4 * SAMPLE

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import tracemalloc
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +22,7 @@ from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.eviction import EvictionName, EvictionOrder, EvictionPolicy, Rank, eviction_policy
 from palmette.radix_cache.eviction.learned import HitDensity
 from palmette.radix_cache.eviction.programs import ProgramAware
-from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Tempos, Use, _best_rates, age_bin
+from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Tempos, _best_rates, age_bin
 from palmette.radix_cache.hints import Hint
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
@@ -223,16 +225,13 @@ def test_edges_and_bins_agree() -> None:
 
 def test_worth_follows_what_happened() -> None:
     """Of trait 0 all are used again after 100, of trait 1 none: waiting for the first is worth more, until then."""
-    survival = Survival(2)
-    uses: list[Use] = []
+    survival = Survival(2, traits=1)
     for start in range(600):
         now = float(start)
         if start >= 100 and start % 2 == 0:
-            survival.again(uses[start - 100], now)
-        traits = [start % 2]
-        uses.append(use := Use(now, 0, traits, size=1, lot=0.0))
+            survival.again(start - 100, now)
         survival.advance(now)
-        survival.follow(use)
+        assert survival.uses.add(now, 0, [start % 2]) == start
     survival.renew()
 
     def worth(trait: int, age: float) -> float:
@@ -291,3 +290,27 @@ def test_invariants_hold_while_it_learns(page_size: int, requests: list[list[int
         lease.drop_tail()
         cache.finish(lease, key, [*lease.pages, *own])
         assert not check_invariants(cache, private=())
+
+
+def test_a_request_leaves_no_memory_behind() -> None:
+    """Thousands of requests, all different, cost what hundreds did: what is remembered has fixed places."""
+    clock, random = Clock(), Random(0)
+    cache = RadixCache(64, 16, eviction=eviction_policy("program"), clock=clock)
+
+    def held_after(requests: int) -> int:
+        for _ in range(requests):
+            clock.now += 1.0
+            key = random.randbytes(4 * random.randint(40, 400))
+            lease = cache.match(key, "a")
+            own = cache.allocate(-(-len(key) // 64) - len(lease.pages))
+            lease.drop_tail()
+            cache.finish(lease, key, [*lease.pages, *own], generated=random.randint(1, 300))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        first = held_after(500)
+        assert held_after(3000) - first < 100 * 3000
+    finally:
+        tracemalloc.stop()
