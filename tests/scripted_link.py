@@ -158,5 +158,6 @@ class ScriptedLink:
             self.reply(Failed(request_id, Aborted("Aborted.").info()))
             return
         task.cancel()
-        finish = Finish(reason="abort", usage=Usage(), kept_tokens=10**6)
+        prompt = next(count(each.prompt) for each in self.sent if isinstance(each, Generate) and each.id == request_id)
+        finish = Finish(reason="abort", usage=Usage(prompt_tokens=prompt, cached_tokens=1), kept_tokens=10**6)
         self.reply(Generated(id=request_id, tokens=b"", finish=finish))

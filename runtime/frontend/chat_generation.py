@@ -228,9 +228,12 @@ class ChatGeneration:
         return "tool_calls" if self._told.begun else "stop"
 
     def _reasoning_tokens(self, spans: Sequence[Span], most: int) -> int:
-        output = self._generation.output
-        tokens = sum(output.tokens_before(span.end) - output.tokens_before(span.begin) for span in spans)
-        return min(tokens, most)
+        """Of the first `most` tokens: what came behind a turn's only call is no part of it."""
+
+        def before(character: int) -> int:
+            return min(self._generation.output.tokens_before(character), most)
+
+        return sum(before(span.end) - before(span.begin) for span in spans)
 
 
 def _first_end(events: Sequence[Event]) -> int | None:

@@ -83,9 +83,8 @@ async def test_every_chunking_says_the_same(make: Make, sizes: list[int], parall
 
 
 def without_ids(output: ChatOutput) -> ChatOutput:
-    usage = msgspec.structs.replace(output.finish.usage, prompt_tokens=0, cached_tokens=0)  # an abort has none here
     calls = tuple(msgspec.structs.replace(call, id="") for call in output.calls)
-    return msgspec.structs.replace(output, calls=calls, finish=msgspec.structs.replace(output.finish, usage=usage))
+    return msgspec.structs.replace(output, calls=calls)
 
 
 async def test_a_turn_that_may_call_once_ends_there_and_frees_the_engine(make: Make) -> None:
@@ -95,6 +94,17 @@ async def test_a_turn_that_may_call_once_ends_there_and_frees_the_engine(make: M
     assert said.finish.reason == "tool_calls"
     assert len(chat.link.aborted()) == 1
     assert said.finish.usage.completion_tokens == len(said.logprobs) <= len(chat.tokenizer.encode(CALL, special=True))
+
+
+async def test_what_stands_behind_the_only_call_is_not_counted(make: Make) -> None:
+    """Reasoning among it: the same whether the engine had sent it already."""
+    template = QWEN + "{# <|channel>thought #}"  # which may stand anywhere
+    says = f"{CALL}<|channel>thought\nNow what<channel|>{SECOND}"
+    chats = [make(says, template, sizes=sizes) for sizes in ([1], [0])]
+    asked = turn(tools=(WEATHER, TIME), parallel_tool_calls=False)
+    ends = [(await ask(chat, asked)).finish for chat in chats]
+    assert ends[0] == ends[1]
+    assert ends[0].reasoning_tokens == 0
 
 
 @pytest.mark.parametrize(
