@@ -29,7 +29,8 @@ def messages_error(status: int, message: str, param: str | None = None) -> dict[
     """{"type": "error", "error": {type, message}}; the message names the field at fault."""
     if param is not None:
         named = _PARAMS.get(param, param)
-        message = message if named in message else f"{named}: {message}"
+        place, _, _ = named.rpartition(".")  # a message names the object at fault, or the field of it
+        message = message if named in message or (place and place in message) else f"{named}: {message}"
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     error: dict[str, Any] = {"type": kind, "message": message}
     if status == 400 and param in _CODES:

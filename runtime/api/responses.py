@@ -3,6 +3,7 @@ go on in the background."""
 
 from __future__ import annotations
 
+import reprlib
 import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -35,6 +36,7 @@ from palmette.runtime.messages.sampling import SamplingParams
 KEPT = (400, 401, 404)  # how asking for a kept response may fail
 BYTES_OF_ITEMS = 100  # of kept ones: reading them takes as long as writing one value (surface.beside)
 LONGEST_PAGE = 100
+WITHOUT_EFFECT = ("include", "include_obfuscation")  # parameters of a query: a response has what it was made with
 TAG = "OpenAI"
 
 Given = tuple[list[Item], ChatTurn]
@@ -83,6 +85,7 @@ def router(surface: Surface, store: Store | None = None) -> APIRouter:
     ) -> Response:
         """A kept response, as it is now. `stream`: the events of one that was made with background and stream, from
         the first on, or those behind the sequence number `starting_after`."""
+        _check_query(request, "stream", "starting_after")
         kept = kept_here.get(response_id, caller_of(request).tenant)
         if not stream:
             if starting_after is not None:
@@ -126,6 +129,7 @@ def router(surface: Surface, store: Store | None = None) -> APIRouter:
     ) -> Response:
         """The items that a response answers, those of the conversation before it included. `order`: "desc" has the
         newest first; `after`: the id of the last one that is known already."""
+        _check_query(request, "limit", "order", "after")
         kept = kept_here.get(response_id, caller_of(request).tenant)
         before = turns_up_to(kept.turn.previous)
         items = await surface.beside(_weight(before), lambda: [*conversation(before), *kept.turn.input()])
@@ -229,11 +233,17 @@ def _page(items: list[Item], limit: int, order: Literal["asc", "desc"], after: s
     }
 
 
+def _check_query(request: Request, *known: str) -> None:
+    """Raises InvalidRequest for what nothing here asks for."""
+    for name in request.query_params:
+        if name.removesuffix("[]") not in (*known, *WITHOUT_EFFECT):
+            raise InvalidRequest(
+                f"{reprlib.repr(name)} is not a parameter of this request.",
+                hint=f"It takes {', '.join(known)}.",
+                param=name,
+            )
+
+
 def _ignored(request: Request) -> dict[str, str]:
-    """What may be asked for and makes no difference: a response has what it was made with."""
-    named = [
-        name
-        for name in ("include", "include_obfuscation")
-        if any(key in request.query_params for key in (name, f"{name}[]"))
-    ]
+    named = [name for name in WITHOUT_EFFECT if request.query_params.keys() & {name, f"{name}[]"}]
     return {IGNORED_HEADER: ", ".join(named)} if named else {}

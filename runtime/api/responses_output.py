@@ -83,7 +83,8 @@ class ResponseWriter:
     def chunk(self, chunk: ChatChunk) -> list[Event]:
         """The events of one chunk; of the last one, those of the end too."""
         events: list[Event] = []
-        if self.status == "queued":
+        never_begun = chunk.finish is not None and chunk.finish.reason == "abort"
+        if self.status == "queued" and not never_begun:
             self.status = "in_progress"
             events.append(self._life("response.in_progress"))
         self._tokens += [(each.run, self._logprob(each.logprob)) for each in chunk.text_logprobs]

@@ -46,6 +46,16 @@ class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     tokens: bytes
 
 
+class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an output is read. `parallel` False: the turn ends with its first call. `must_call`: the output is calls
+    alone, and what was cut off before its call could be read is no text. `spelled`: the special tokens that are written
+    out for the parser; they never show in a text."""
+
+    parallel: bool = True
+    must_call: bool = False
+    spelled: Mapping[int, bytes] = {}
+
+
 class _Told:
     """Text and calls so far, in strings that grow: a stream has an event a token."""
 
@@ -89,31 +99,26 @@ class ChatGeneration:
         self,
         generation: Generation,
         parser: OutputParser,
+        rules: TurnRules,
         *,
-        parallel: bool,
-        must_call: bool,
-        constrained: bool,
-        spelled: Mapping[int, bytes],
+        explain: Callable[[GrammarError], GrammarError],
         abort: Callable[[str], object],
         on_finish: Callable[[FinishedTurn], object],
     ) -> None:
-        """`parallel` False: the turn ends with its first call. `must_call`: the output is calls alone, and what was cut
-        off before its call could be read is no text. `constrained`: its grammar is made of tools. `spelled`: the
-        special tokens that are written out for the parser; they never show in a text. `abort` asks the engine to end
+        """`explain` puts the engine's complaint about the grammar in the caller's terms; `abort` asks the engine to end
         the request of that id."""
         self._generation = generation
         self._parser = parser
-        self._parallel = parallel
-        self._must_call = must_call
-        self._constrained = constrained
-        marks = sorted((mark.decode() for mark in spelled.values()), key=len, reverse=True)
+        self._rules = rules
+        self._explain = explain
+        marks = sorted((mark.decode() for mark in rules.spelled.values()), key=len, reverse=True)
         self._marks = re.compile("|".join(map(re.escape, marks))) if marks else None
         self._abort = abort
         self._on_finish = on_finish
         self._told = _Told()
         self._tokens = 0  # handed out
         self._undecided: deque[tuple[int, TokenLogprob]] = deque()  # with the character in which each begins
-        self._markers = frozenset(spelled)
+        self._markers = frozenset(rules.spelled)
         self._span = 0  # of the text's, where the next token is looked for
         self._cut: int | None = None  # tokens up to the end of the only call
 
@@ -129,16 +134,17 @@ class ChatGeneration:
             try:
                 chunk = await anext(self._generation)
             except GrammarError as error:
-                if not self._constrained:
-                    raise
-                raise GrammarError(error.message, hint=error.hint, param="tools") from error
+                raise self._explain(error) from error
             made = self._read(chunk)
             if made.events or made.logprobs or made.text_logprobs or made.finish is not None:
                 return made
 
     async def begun(self) -> None:
         """As a Generation's."""
-        await self._generation.begun()
+        try:
+            await self._generation.begun()
+        except GrammarError as error:
+            raise self._explain(error) from error
 
     def close(self) -> None:
         """Abort the request unless it has finished. Idempotent."""
@@ -154,7 +160,7 @@ class ChatGeneration:
         if chunk.finish is not None:
             events += self._parser.finish()
         logprobs, new = chunk.logprobs, count(chunk.tokens)
-        if not self._parallel and (end := _first_end(events)) is not None:
+        if not self._rules.parallel and (end := _first_end(events)) is not None:
             events = events[: end + 1]
             self._cut = self._generation.output.tokens_before(self._parser.call_ends[0])
             new = max(min(new, self._cut - self._tokens), 0)
@@ -187,7 +193,7 @@ class ChatGeneration:
         return tuple(found)
 
     def _is_remnant(self, event: Event) -> bool:
-        return self._must_call and isinstance(event, TextDelta)
+        return self._rules.must_call and isinstance(event, TextDelta)
 
     def _without_marks(self, events: list[Event]) -> list[Event]:
         """Markers that turned out to open nothing were special tokens, which are no part of a text."""

@@ -62,6 +62,15 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     jump: Jump = "bytes"
     complete: bool = False
 
+    @property
+    def offers(self) -> bool:
+        """Whether there are tools that may be called."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+    @property
+    def must_call(self) -> bool:
+        return self.offers and self.tool_choice != "auto"
+
 
 ChatFinishReason = Literal["stop", "length", "tool_calls", "abort"]
 

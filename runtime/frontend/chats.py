@@ -10,22 +10,21 @@ Frontend, which it submits to.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from palmette.runtime.errors import InvalidRequest, ModelError, Unsupported
-from palmette.runtime.frontend.chat_generation import ChatGeneration, FinishedTurn
+from palmette.runtime.frontend.chat_generation import ChatGeneration, FinishedTurn, TurnRules
+from palmette.runtime.frontend.chat_grammar import TurnGrammars
 from palmette.runtime.frontend.chat_prompt import ChatPrompt, ChatPrompts, ReasoningControl
 from palmette.runtime.frontend.chat_turn import ChatTurn
 from palmette.runtime.frontend.generation import Generation
-from palmette.runtime.messages.grammar import Constraint, GrammarSource
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
-from palmette.runtime.parsers.constraints import constraint_for
+from palmette.runtime.parsers.constraints import check_tools
 from palmette.runtime.parsers.formats.harmony import HARMONY
 from palmette.runtime.parsers.parser import output_parser
 from palmette.runtime.parsers.reasoning import reasoning_tags
@@ -33,6 +32,7 @@ from palmette.runtime.parsers.registry import NONE, Formats
 from palmette.runtime.vocabulary import Vocabulary
 
 MESSAGE_TEXT = 100  # rendering a message takes as long as encoding so many characters
+ENOUGH_COST = 100_000  # to be worth a thread, whatever is added
 
 T = TypeVar("T")
 
@@ -84,6 +84,7 @@ class Chats:
         self.formats = formats
         self._engine = engine
         self._prompts = prompts
+        self._grammars = TurnGrammars(formats, engine.vocabulary.special_pieces.values())
 
     @property
     def available(self) -> bool:
@@ -110,18 +111,21 @@ class Chats:
     async def _prepare(self, turn: ChatTurn, params: SamplingParams, namespace: str) -> PreparedTurn:
         prompts = self._need_prompts()
         self._check(turn)
-        grammar = self._calls_grammar(turn, params)  # refuses tools before any work on them
-        prompt = await self._engine.prepared(
-            _characters(turn), lambda: prompts.prompt(turn, namespace=namespace), "messages", cost=_cost(turn)
-        )
-        constraint = self._constraint(turn, params, grammar, prompt.tail)
-        return PreparedTurn(
-            turn=turn,
-            prompt=prompt,
-            params=msgspec.structs.replace(params, constraint=constraint),
-            namespace=namespace,
-            calls_grammar=grammar is not None,
-        )
+        check_tools(turn.tools, turn.tool_choice)  # before any work on them
+
+        def work() -> PreparedTurn:
+            calls = self._grammars.of_calls(turn, params)
+            prompt = prompts.prompt(turn, namespace=namespace)
+            constraint = self._grammars.constraint(turn, params, calls, self._gone_on_with(turn, prompt))
+            return PreparedTurn(
+                turn=turn,
+                prompt=prompt,
+                params=msgspec.structs.replace(params, constraint=constraint),
+                namespace=namespace,
+                calls_grammar=calls is not None,
+            )
+
+        return await self._engine.prepared(_characters(turn), work, "messages", cost=_cost(turn))
 
     def submit(
         self,
@@ -145,16 +149,17 @@ class Chats:
             scheduling=scheduling,
             spelled=spelled,
         )
-        parser = output_parser(
-            formats, turn.tools, offered=_offers(turn), prompt="" if _continues(turn) else prepared.prompt.tail
+        prompt = self._gone_on_with(turn, prepared.prompt)
+        rules = TurnRules(
+            parallel=turn.parallel_tool_calls,
+            must_call=turn.must_call,
+            spelled=spelled if turn.separate_reasoning else {},
         )
         return ChatGeneration(
             generation,
-            parser,
-            parallel=turn.parallel_tool_calls,
-            must_call=_offers(turn) and turn.tool_choice != "auto",
-            constrained=prepared.calls_grammar,
-            spelled=spelled if turn.separate_reasoning else {},
+            output_parser(formats, turn.tools, offered=turn.offers, prompt=prompt),
+            rules,
+            explain=lambda error: self._grammars.explained(error, turn) if prepared.calls_grammar else error,
             abort=self._engine.abort,
             on_finish=lambda finished: self._remember(prepared, finished),
         )
@@ -168,13 +173,13 @@ class Chats:
         return self._prompts
 
     def _check(self, turn: ChatTurn) -> None:
-        if turn.continue_final_message and _offers(turn) and turn.tool_choice != "auto":
+        if turn.continue_final_message and turn.must_call:
             raise InvalidRequest(
                 "continue_final_message goes on with a text, and tool_choice asks for a call.",
                 hint="Leave out one of them.",
                 param="continue_final_message",
             )
-        if _offers(turn) and self.formats.tools == NONE:
+        if turn.offers and self.formats.tools == NONE:
             raise Unsupported(
                 "'tools' is not supported: the server was started with --tool-call-parser none.",
                 hint="Leave them out, or start it with another.",
@@ -187,103 +192,31 @@ class Chats:
                 param="separate_reasoning",
             )
 
+    def _gone_on_with(self, turn: ChatTurn, prompt: ChatPrompt) -> str:
+        """The end of what the output goes on with: by it a parser knows whether reasoning has begun. A message that is
+        continued has begun it where its text opens it."""
+        if not turn.continue_final_message:
+            return prompt.tail
+        if self.formats.reasoning in (NONE, HARMONY.name):
+            return ""
+        tags, text = reasoning_tags(self.formats.reasoning), turn.messages[-1].content or ""
+        open_think = text.rfind(tags.begin.strip()) > text.rfind(tags.end.strip())
+        return tags.begin if open_think else ""
+
     def _formats_of(self, turn: ChatTurn) -> Formats:
         return self.formats if turn.separate_reasoning else msgspec.structs.replace(self.formats, reasoning=NONE)
 
     def _spelled(self, turn: ChatTurn) -> dict[int, bytes]:
         """Special tokens that the parser of this turn's outputs must see, or the caller wants to."""
-        tools = self.formats.tools if _offers(turn) else NONE
+        tools = self.formats.tools if turn.offers else NONE
         marks = Formats(tools=tools, reasoning=self.formats.reasoning).marks
         special = self._engine.vocabulary.special_pieces
         return {token: text.encode() for token, text in special.items() if text in marks}
-
-    # --- grammars ---
-
-    def _calls_grammar(self, turn: ChatTurn, params: SamplingParams) -> GrammarSource | None:
-        if self.formats.tools == NONE:
-            return None
-        grammar = constraint_for(
-            self.formats.tools,
-            turn.tools,
-            turn.tool_choice,
-            parallel=turn.parallel_tool_calls,
-            allowed=turn.allowed_tools,
-            answer=self._answer(turn, params),
-        )
-        if grammar is None or not grammar.options.get("free_text"):
-            return grammar
-        free = self._free_special(grammar)
-        return msgspec.structs.replace(grammar, options={**grammar.options, "free_special": free}) if free else grammar
-
-    def _answer(self, turn: ChatTurn, params: SamplingParams) -> GrammarSource | None:
-        """What the model must say where it doesn't call."""
-        if params.constraint is None or not _offers(turn) or turn.tool_choice != "auto":
-            return None
-        grammar = params.constraint.grammar
-        if grammar.kind != "json_schema":
-            raise Unsupported(
-                f"An answer that follows a grammar of the kind {grammar.kind!r} beside tools that may be called is not"
-                " supported.",
-                hint="Give a JSON schema, or set tool_choice to 'none' or 'required'.",
-                param="response_format",
-            )
-        return grammar
-
-    def _free_special(self, grammar: GrammarSource) -> list[str]:
-        """Special tokens of the reasoning, which free text around calls may hold. Where calls begin with plain text it
-        can't (runtime/grammar/tags.py)."""
-        special = set(self._engine.vocabulary.special_pieces.values())
-        triggers = json.loads(grammar.text)["triggers"]
-        if not all(any(trigger.startswith(text) for text in special if text) for trigger in triggers):
-            return []
-        return sorted(special & Formats(tools=NONE, reasoning=self.formats.reasoning).marks)
-
-    def _constraint(
-        self, turn: ChatTurn, params: SamplingParams, calls: GrammarSource | None, tail: str
-    ) -> Constraint | None:
-        """What the output must match: the calls asked for, else the answer; after the reasoning that the prompt has
-        begun, or that the model may begin."""
-        asked = params.constraint
-        if calls is not None:
-            asked = Constraint(grammar=calls, jump=turn.jump, complete=turn.complete)
-        if asked is None:
-            return None
-        reasoning = self.formats.reasoning
-        if HARMONY.name in (self.formats.tools, reasoning):
-            if calls is None:
-                raise Unsupported(
-                    "The model writes answers behind headers of their own, which no grammar asks for yet.",
-                    hint="Leave out response_format.",
-                    param="response_format",
-                )
-            return asked
-        if reasoning == NONE or _continues(turn):
-            return asked
-        tags = reasoning_tags(reasoning)
-        begun = tags.opening(tail)
-        if not begun and tail.rstrip().endswith(tags.end.strip()):
-            return asked  # the prompt has ended it
-        begin = None if begun else tags.begin
-        return msgspec.structs.replace(asked, grammar=_after_reasoning(asked.grammar, tags.end, begin))
 
     def _remember(self, prepared: PreparedTurn, finished: FinishedTurn) -> None:
         self._need_prompts().remember(
             prepared.prompt, finished.text, finished.calls, finished.tokens, namespace=prepared.namespace
         )
-
-
-def _offers(turn: ChatTurn) -> bool:
-    return bool(turn.tools) and turn.tool_choice != "none"
-
-
-def _continues(turn: ChatTurn) -> bool:
-    return turn.continue_final_message
-
-
-def _after_reasoning(grammar: GrammarSource, end: str, begin: str | None) -> GrammarSource:
-    source = {"grammar": grammar, "end": end, **({} if begin is None else {"begin": begin})}
-    text = msgspec.json.encode(source).decode()
-    return GrammarSource(kind="after_reasoning", text=text)
 
 
 def _characters(turn: ChatTurn) -> int:
@@ -294,6 +227,10 @@ def _characters(turn: ChatTurn) -> int:
 
 
 def _cost(turn: ChatTurn) -> int:
-    """What rendering takes, as characters that take as long to encode."""
-    tools = sum(len(msgspec.json.encode(tool.schema)) for tool in turn.tools)
-    return tools + MESSAGE_TEXT * (len(turn.messages) + len(turn.tools))
+    """What rendering takes, and a grammar of calls, as characters that take as long to encode."""
+    cost = MESSAGE_TEXT * (len(turn.messages) + len(turn.tools))
+    for tool in turn.tools:
+        if cost > ENOUGH_COST:
+            break
+        cost += len(msgspec.json.encode(tool.schema))
+    return cost

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"}) 
 _COMBINING = frozenset({"properties", "allOf", "anyOf", "oneOf", "$ref"})
 _CONDITIONS = frozenset({"not", "if", "$dynamicRef", "dependentSchemas", "unevaluatedProperties"})
 _OPEN = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
-_TOOL_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}\Z")
+LONGEST_TOOL_NAME = 128  # of a tool; what OpenAI's responses and Anthropic's messages take
+_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_.-]{{1,{LONGEST_TOOL_NAME}}}\Z")
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice = "auto") -> None:
@@ -35,12 +37,15 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice = "auto") -> None:
     for index, tool in enumerate(tools):
         if not _TOOL_NAME.match(tool.name):
             raise InvalidRequest(
-                f"tools[{index}] is named {tool.name!r}; a name has 1 to 64 of a-z, A-Z, 0-9, '_', '-' and '.'.",
+                f"tools.{index} is named {reprlib.repr(tool.name)}; a name has 1 to {LONGEST_TOOL_NAME} of a-z, A-Z, 0-9,"
+                " '_', '-' and '.'.",
                 hint="Rename the tool.",
-                param="tools",
+                param=f"tools.{index}",
             )
         if tool.name in seen:
-            raise InvalidRequest(f"Two tools are named {tool.name!r}.", hint="Rename one of them.", param="tools")
+            raise InvalidRequest(
+                f"Two tools are named {tool.name!r}.", hint="Rename one of them.", param=f"tools.{index}"
+            )
         seen.add(tool.name)
     if isinstance(choice, NamedTool) and choice.name not in seen:
         raise InvalidRequest(
@@ -83,7 +88,8 @@ def constraint_for(
     likes, where a tool is strict; strict tools' arguments follow their schemas, others' are any object. `parallel`:
     more than one call may be made; `allowed`: by name, where not all of the tools may be called. `answer`: a schema
     (kind "json_schema") of what the model says where it may choose not to call: then it is that or calls, all by their
-    schemas. Reasoning comes before: the caller puts the grammar behind it.
+    schemas. Where no tool is strict, what a schema asks for beyond what a grammar can hold to (unique items of any
+    sort, say) is left to the model. Reasoning comes before: the caller puts the grammar behind it.
 
     Objects that a schema describes have no other members than it names, unless it says so: a model that may add what
     it likes does.
@@ -115,6 +121,8 @@ def constraint_for(
         "at_least_one": alone,
         "stop_after_first": isinstance(choice, NamedTool) or not parallel,
     }
+    if answer is None and not any(tool.strict for tool in tools):
+        options["best_effort"] = True
     if answer is not None and not must:
         source["answer"] = json.loads(answer.text)
         options.update(answer.options)

@@ -309,6 +309,24 @@ async def test_the_last_message_is_gone_on_with(make: Make) -> None:
     assert chat.prompt().endswith("Hi<|im_end|>\n")
 
 
+async def test_a_message_that_opens_its_reasoning_is_gone_on_with(make: Make) -> None:
+    chat = make("dogs.</think>\n\nYes.")
+    grammar = Constraint(grammar=GrammarSource(kind="regex", text="Yes[.]"))
+    for content, reasoning in (
+        ("<think>\nCats, ", "dogs."),
+        ("<think>\nCats.</think> Or <think>", "dogs."),
+        ("<think>\nCats.</think>", ""),
+        ("Cats, ", ""),
+    ):
+        last = ChatMessage(role="assistant", content=content)
+        said = await ask(chat, turn(user("Hi"), last, continue_final_message=True), constraint=grammar)
+        assert said.reasoning == reasoning
+        assert said.text == ("Yes." if reasoning else "dogs.\n\nYes.")
+        constraint = chat.asked().params.constraint
+        assert constraint is not None
+        assert constraint.grammar.kind == ("after_reasoning" if reasoning else "regex")
+
+
 # --- the ids of outputs that come back as text ---
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import openai
 import pydantic
@@ -28,6 +28,10 @@ class GetWeather(pydantic.BaseModel):
 class Report(pydantic.BaseModel):
     degrees: int = pydantic.Field(ge=-50, le=50)
     sky: Literal["clear", "cloudy"]
+
+
+class Tagged(pydantic.BaseModel):
+    tags: set[Annotated[str, pydantic.Field(max_length=4)]] = pydantic.Field(min_length=1, max_length=2)
 
 
 WEATHER: Any = openai.pydantic_function_tool(GetWeather, name="get_weather")
@@ -64,6 +68,19 @@ def test_calls_that_must_be_made_meet_their_schema(client: openai.OpenAI) -> Non
         assert choice.finish_reason == "tool_calls"
         (call,) = choice.message.tool_calls or ()
         assert isinstance(call.function.parsed_arguments, GetWeather)
+
+
+def test_schemas_that_no_grammar_holds_to(client: openai.OpenAI) -> None:
+    """Sets have unique items. A strict tool with one is refused by its name; another is called all the same."""
+    asked: Any = {"model": "default", "messages": HI, "tool_choice": "required", "seed": 1, "max_tokens": 200}
+    function = {"name": "tag", "parameters": Tagged.model_json_schema()}
+    for stream in (False, True):
+        made = client.chat.completions.create(**asked, tools=[NOW, {"type": "function", "function": function}])
+        assert made.choices[0].finish_reason == "tool_calls"
+        strict = {"type": "function", "function": {**function, "strict": True}}
+        with pytest.raises(openai.BadRequestError, match="tool 'tag' can't be used") as caught:
+            client.chat.completions.create(**asked, stream=stream, tools=[NOW, strict])
+        assert caught.value.param == "tools.1"
 
 
 def test_streams_say_the_same(client: openai.OpenAI) -> None:
