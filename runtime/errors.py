@@ -21,11 +21,13 @@ class PalmetteError(Exception):
     """Base of all our errors.
 
     `message` says what was wrong with the offending value in it, `hint` what to do about it, `param` names the
-    argument or field at fault where there is one. `retryable`: the same call may succeed later.
+    argument or field at fault where there is one. `retryable`: the same call may succeed later; in about `retry_after`
+    seconds, where that can be said (not on the wire: it is said by the front, which knows the queue).
     """
 
     retryable = False
     http_status = 500
+    retry_after: float | None = None
 
     def __init__(self, message: str, *, hint: str = "", param: str | None = None) -> None:
         super().__init__(message)
@@ -46,6 +48,12 @@ class InvalidRequest(PalmetteError):
     """A value outside its limits, or a combination that makes no sense."""
 
     http_status = 400
+
+
+class BodyTooLarge(InvalidRequest):
+    """The request's body has more bytes than the server takes."""
+
+    http_status = 413
 
 
 class ContextLengthExceeded(InvalidRequest):
@@ -143,9 +151,9 @@ class InternalError(PalmetteError):
 _KINDS: dict[str, type[PalmetteError]] = {
     kind.__name__: kind
     for kind in (
-        InvalidRequest, ContextLengthExceeded, NeverFits, GrammarError, Forbidden, Unsupported, ModelError,
-        ModelNotFound, ResponseNotFound, DamagedModel, UnknownArchitecture, Aborted, TooSlow, TimedOut, Overloaded,
-        EngineDied, BranchLost, InternalError,
+        InvalidRequest, BodyTooLarge, ContextLengthExceeded, NeverFits, GrammarError, Forbidden, Unsupported,
+        ModelError, ModelNotFound, ResponseNotFound, DamagedModel, UnknownArchitecture, Aborted, TooSlow, TimedOut,
+        Overloaded, EngineDied, BranchLost, InternalError,
     )
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 import zmq
 
-from palmette.runtime.errors import Aborted, EngineDied, PalmetteError
+from palmette.runtime.errors import Aborted, EngineDied, InvalidRequest, PalmetteError
 from palmette.runtime.messages.replies import (
     Answer,
     Counters,
@@ -304,9 +304,26 @@ class ZmqLink:
             self._fail_open()
             return
         try:
-            self._out.send(self._encoder.encode(RequestBatch(requests)), zmq.NOBLOCK)
+            data = self._encoder.encode(RequestBatch(requests))
+        except (OverflowError, TypeError, ValueError, RecursionError):
+            data = self._encoder.encode(RequestBatch(self._sendable(requests)))
+        try:
+            self._out.send(data, zmq.NOBLOCK)
         except zmq.Again:  # no engine is connected: it died, or has not come up
             self._fail_open()
+
+    def _sendable(self, requests: Sequence[Request]) -> tuple[Request, ...]:
+        """Those that the wire can hold; the others are answered here, so that they fail alone."""
+        fit: list[Request] = []
+        for request in requests:
+            try:
+                self._encoder.encode(request)
+                fit.append(request)
+            except (OverflowError, TypeError, ValueError, RecursionError) as error:
+                refused = InvalidRequest(f"The request holds a value that can't be sent: {error}.")
+                if isinstance(request, Asked) and self._deliver is not None:
+                    self._deliver(self._open.note_replies([Failed(request.id, refused.info())]))
+        return tuple(fit)
 
     def _read(self, socket: zmq.Socket[bytes]) -> None:
         """Delivers what has arrived. The socket's descriptor tells of news only once, so all must be read.

@@ -89,11 +89,27 @@ class EngineMetrics(Collector):
         yield GaugeMetricFamily("palmette_reuse_of_reusable", "Of what a cache without end would have given", reached)
 
 
+class ConnectionMetrics:
+    """What the connections of a server are counted in."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.open = Gauge("palmette_connections", "Connections of clients", registry=registry)
+        self.refused = Counter(
+            "palmette_connections_dropped",
+            "Connections that were closed on clients, by what was waited for in vain, or for want of room",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in ("head", "body", "reader", "idle", "full"):
+            self.refused.labels(reason)
+
+
 class FrontMetrics:
     """The registry of one front process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.connections = ConnectionMetrics(self.registry)
         self.engine = EngineMetrics()
         self.registry.register(self.engine)
         self.first_token = self._histogram("time_to_first_token_seconds", "From request to first token", LATENCY)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-import uvicorn
-
-from palmette.runtime.api.app import create_app
+from palmette.runtime.api.app import ApiOptions, create_app
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.listening import listen
+from palmette.runtime.launch.web import Web
 
 T = TypeVar("T")
 
@@ -48,11 +46,10 @@ class LiveServer:
         self.frontend = self._make_frontend()
         self.frontend.start()
         app = create_app(self.frontend, **self._options)
-        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-        self._web = uvicorn.Server(config)
-        self._web.capture_signals = contextlib.nullcontext  # type: ignore[assignment]
+        options = self._options.get("options", ApiOptions())
+        self.web = Web(app, options.limits, metrics=self.frontend.metrics.connections)
         self._up.set()
-        await self._web.serve(sockets=[self._listener])
+        await self.web.serve(sockets=[self._listener])
         await self.frontend.close()
 
     def __enter__(self) -> LiveServer:
@@ -63,7 +60,7 @@ class LiveServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._web.should_exit = True
+        self.web.should_exit = True
         self._thread.join(20)
         self._listener.close()
         assert not self._thread.is_alive(), "the server did not end"

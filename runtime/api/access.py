@@ -111,7 +111,7 @@ class Access:
         salted = len(self._keys) > 1
         if self._admin_key is not None and _is_among(self._admin_key, given):
             return Caller(tenant="admin", salted=salted, admin=True)
-        near = self._admin_key is None and _is_near(scope)
+        near = self._admin_key is None and is_near(scope)
         if not self._keys:
             return Caller(admin=near)
         # Every key is compared, so that the time says nothing about which was nearly right.
@@ -133,7 +133,7 @@ def _is_among(key: bytes, others: list[bytes]) -> bool:
     return any(matches)
 
 
-def _is_near(scope: Scope) -> bool:
+def is_near(scope: Scope) -> bool:
     """The client is on this machine, and calls the server by a name of this machine: a web page whose own name was
     made to lead here doesn't."""
     client = scope.get("client")

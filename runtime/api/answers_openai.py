@@ -77,8 +77,20 @@ class ModelCard(Answer):
     owned_by: str
     max_model_len: int
     """The context: prompt and output tokens together."""
+    type: Literal["model"]
+    """From here on as Anthropic's clients read it."""
+    display_name: str
+    created_at: str
+    """When the server was started, as RFC 3339 has it."""
+    lifecycle: Literal["active"]
+    max_input_tokens: int
+    max_tokens: int
 
 
 class ModelList(Answer):
     object: Literal["list"]
     data: list[ModelCard]
+    first_id: str
+    last_id: str
+    has_more: bool
+    """Never: all are in `data`."""

@@ -28,6 +28,7 @@ from palmette.runtime.api.access import Access, Keys
 from palmette.runtime.api.bodies import IGNORED_HEADER, Reading
 from palmette.runtime.api.branches import BranchTable
 from palmette.runtime.api.limits import Limits
+from palmette.runtime.api.methods import HeadLikeGet
 from palmette.runtime.api.request_log import RequestLog
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.frontend import Frontend
@@ -87,6 +88,7 @@ def create_app(
     app.include_router(programs.router(surface))
     app.include_router(pages.router(app, frontend.offload))
     document.install(app)
+    app.add_middleware(HeadLikeGet)
     app.add_middleware(Access, keys=keys, origins=options.origins)
     if options.origins:
         app.add_middleware(

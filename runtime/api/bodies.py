@@ -8,7 +8,8 @@ what it would refuse for its name, and names that too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -22,8 +23,8 @@ from starlette.requests import ClientDisconnect
 
 from palmette.runtime.api.errors import invalid_body
 from palmette.runtime.api.json_request import LARGE, parse_json, parse_large_json
-from palmette.runtime.api.limits import BODY_SECONDS, Limits
-from palmette.runtime.errors import Aborted, InvalidRequest, TooSlow, Unsupported
+from palmette.runtime.api.limits import BODIES_AT_ONCE, BODY_RATE, Limits
+from palmette.runtime.errors import Aborted, BodyTooLarge, InvalidRequest, Overloaded, TooSlow, Unsupported
 from palmette.runtime.frontend.offload import Offload
 
 IGNORED_HEADER = "x-palmette-ignored"
@@ -31,13 +32,14 @@ MOST_NAMED = 40  # fields in that header
 LONGEST_NAME = 200  # characters of one
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
-    """How this server reads bodies; the application holds it."""
+    """How this server reads bodies; the application holds it. `held`: bytes of the bodies that are being read now."""
 
     limits: Limits = field(default_factory=Limits)
     lenient: bool = False
     offload: Offload = field(default_factory=Offload)
+    held: int = 0
 
 
 class Body(pydantic.BaseModel):
@@ -90,19 +92,19 @@ M = TypeVar("M", bound=msgspec.Struct)
 async def read(request: Request, kind: type[B]) -> B:
     """The request's body as `kind`. Raises InvalidRequest or Unsupported, naming the field."""
     reading = _reading(request)
-    data = await _data(request, reading.limits.body_bytes)
-    if len(data) < LARGE:
-        return _as_body(parse_json(data), kind, lenient=reading.lenient)
-    return await reading.offload.run(lambda: _as_body(parse_large_json(data), kind, lenient=reading.lenient))
+    async with _data(request, reading) as data:
+        if len(data) < LARGE:
+            return _as_body(parse_json(data), kind, lenient=reading.lenient)
+        return await reading.offload.run(lambda: _as_body(parse_large_json(data), kind, lenient=reading.lenient))
 
 
 async def read_message(request: Request, kind: type[M]) -> M:
     """The request's body as a struct, as our own clients send it. Raises InvalidRequest, naming the field."""
-    data = await _data(request, _reading(request).limits.body_bytes)
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
-        raise InvalidRequest(f"The body has a wrong form: {error}.") from None
+    reading = _reading(request)
+    async with _data(request, reading) as data:
+        if len(data) < LARGE:
+            return _as_message(data, kind)
+        return await reading.offload.run(lambda: _as_message(data, kind))
 
 
 def _reading(request: Request) -> Reading:
@@ -116,29 +118,55 @@ def _as_body(given: Any, kind: type[B], *, lenient: bool) -> B:
     return parse(given, kind, lenient=lenient)
 
 
-async def _data(request: Request, most: int) -> bytearray:
-    """The body's bytes. Raises InvalidRequest once they are too many, Aborted where the client leaves first, TooSlow
-    where it stops sending."""
-    data = bytearray()
-    declared = request.headers.get("content-length", "")
-    too_large = InvalidRequest(
-        f"The body has more than {most} bytes, which is the limit.",
-        hint="Send less at a time, or start the server with a larger --max-body-bytes.",
-    )
-    if declared.isdecimal() and int(declared) > most:
-        raise too_large
+def _as_message(data: bytearray, kind: type[M]) -> M:
     try:
-        async with asyncio.timeout(BODY_SECONDS) as patience:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError
+        raise InvalidRequest(f"The body has a wrong form: {error}.") from None
+
+
+@asynccontextmanager
+async def _data(request: Request, reading: Reading) -> AsyncIterator[bytearray]:
+    """The body's bytes, which count as held until they are left. Raises BodyTooLarge once they are too many, Overloaded
+    where those of all bodies are, Aborted where the client leaves first, TooSlow where it stops sending or drips."""
+    data, most = bytearray(), reading.limits.body_bytes
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(reading.limits.body_seconds) as patience:
+            begun = asyncio.get_running_loop().time()
             async for chunk in request.stream():
-                patience.reschedule(asyncio.get_running_loop().time() + BODY_SECONDS)
+                if len(data) + len(chunk) > most:
+                    raise _too_large(most)
+                if reading.held + len(chunk) > BODIES_AT_ONCE * most:
+                    raise Overloaded(
+                        f"{reading.held} bytes of bodies are being read; at most {BODIES_AT_ONCE * most} can be.",
+                        hint="Try again in a moment.",
+                    )
                 data += chunk
-                if len(data) > most:
-                    raise too_large
+                reading.held += len(chunk)
+                given = reading.limits.body_seconds
+                now = asyncio.get_running_loop().time()
+                patience.reschedule(min(now, begun + len(data) / BODY_RATE) + given)
+        yield data
     except ClientDisconnect:
         raise Aborted("The client went away before the end of its body.") from None
     except TimeoutError:
-        raise TooSlow(f"No byte of the body came for {BODY_SECONDS:g} s.", hint="Send it in one go.") from None
-    return data
+        given = reading.limits.body_seconds
+        raise TooSlow(
+            f"The body came too slowly: no byte for {given:g} s, or less than {BODY_RATE} bytes a second for longer.",
+            hint="Send it in one go.",
+        ) from None
+    finally:
+        reading.held -= len(data)
+
+
+def _too_large(most: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"The body has more than {most} bytes, which is the limit.",
+        hint="Send less at a time, or start the server with a larger --max-body-bytes.",
+    )
 
 
 def parse(

@@ -26,12 +26,12 @@ from palmette.runtime.api.schemas_chat import (
     TextPart,
     ToolMessage,
 )
-from palmette.runtime.api.surface import SEED_BITS, Surface, check_outputs
+from palmette.runtime.api.surface import Surface, check_outputs
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.frontend import ChatGeneration, ChatTurn, ToolCall
 from palmette.runtime.frontend import ChatMessage as Message
 from palmette.runtime.frontend.chats import PreparedTurn
-from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -57,7 +57,7 @@ def open_chats(
         for choice in range(count):
             generation = surface.frontend.chats.submit(
                 prepared,
-                seed=None if seed is None else (seed + choice) & SEED_BITS,
+                seed=output_seed(seed, choice),
                 request_id=request_id if count == 1 else f"{request_id}-{choice}",
                 scheduling=scheduling,
             )

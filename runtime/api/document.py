@@ -39,6 +39,7 @@ ERRORS = {
     403: "For administrators.",
     404: "Not found; for a model the message names those that are served.",
     408: "The body stopped coming.",
+    413: "The body is too large; the message says how large it may be.",
     410: "The branch is not known here any more.",
     429: "Too much is open or queued; `Retry-After` says when to try again.",
     503: "The engine is starting or being restarted; try again.",
@@ -70,7 +71,8 @@ def operation(
     it is no JSON.
     """
     responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": failure, "description": ERRORS[status]} for status in errors
+        status: {"model": failure, "description": ERRORS[status]}
+        for status in sorted({*errors, *((413, 429) if 408 in errors else ())})  # who reads a body may answer those
     }
     if unavailable is not None:
         responses[503] = {"model": unavailable, "description": ERRORS[503]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import reprlib
 from typing import Any
 
@@ -16,8 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.messages_errors import is_messages_path, messages_error
+from palmette.runtime.api.methods import allowed_methods
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
+LONGEST_RETRY = 120  # seconds: whoever comes again finds things changed by then
 LONGEST_TEXT = 1000  # characters of a message; what a client sent is quoted in it, however long that is
 
 log = logging.getLogger(__name__)
@@ -59,8 +62,15 @@ def error_type(status: int) -> str:
 
 
 def error_response(error: PalmetteError, path: str = "") -> JsonResponse:
-    headers = {"retry-after": "1"} if error.retryable and error.http_status in (429, 503) else None
+    headers = (
+        {"retry-after": str(retry_seconds(error))} if error.retryable and error.http_status in (429, 503) else None
+    )
     return JsonResponse(error_body(error, path), status_code=error.http_status, headers=headers)
+
+
+def retry_seconds(error: PalmetteError) -> int:
+    """What Retry-After says: whole seconds, at least one."""
+    return max(1, min(LONGEST_RETRY, math.ceil(error.retry_after or 1)))
 
 
 def as_ours(error: Exception) -> PalmetteError:
@@ -107,7 +117,10 @@ def install(app: FastAPI) -> None:
     async def http(request: Request, error: HTTPException) -> JsonResponse:
         where = f"{request.method} {request.url.path}"
         body = failure(error.status_code, f"{where}: {error.detail}.", request.url.path)
-        return JsonResponse(body, status_code=error.status_code, headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = allowed_methods(app.routes, request.scope)
+        return JsonResponse(body, status_code=error.status_code, headers=headers)
 
     app.add_middleware(Faults)
 

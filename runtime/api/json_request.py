@@ -47,6 +47,12 @@ def _string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
     return value, end
 
 
+def _whole(text: str) -> int | float:
+    """As the other reader has it: what 64 bits don't hold is a float, and no whole number to whoever wants one."""
+    value = int(text)
+    return value if -(2**63) <= value < 2**64 else float(text)
+
+
 def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
@@ -57,7 +63,7 @@ class _PieceByPiece(json.JSONDecoder):
     scan_once: Callable[[str, int], tuple[Any, int]]
 
     def __init__(self) -> None:
-        super().__init__(parse_constant=_constant)
+        super().__init__(parse_constant=_constant, parse_int=_whole)
         self.parse_string = _string
         self.parse_object = decoder.JSONObject  # type: ignore[attr-defined]
         self.parse_array = decoder.JSONArray  # type: ignore[attr-defined]

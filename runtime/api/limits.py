@@ -26,7 +26,8 @@ KEPT_RESPONSE_BYTES = 64 << 20  # of all of them
 MOST_METADATA = 16  # entries of a response's metadata, with the characters of a key and of a value
 LONGEST_METADATA_KEY, LONGEST_METADATA_VALUE = 64, 512
 BRANCH_IDLE_SECONDS = 1800.0  # before a branch is closed
-BODY_SECONDS = 60.0  # without a byte of a body that has begun
+BODY_RATE = 4096  # bytes a second that a body must come at, on the average, beyond the seconds that it has anyway
+BODIES_AT_ONCE = 32  # of the largest size: so many bytes may be read at a time, of all bodies together
 GRAMMAR = GrammarLimits()  # of one compilation, in the engine
 
 
@@ -37,21 +38,39 @@ class Limits:
     body_bytes: int = 16 << 20
     open_requests: int = MOST_OPEN
     queued_tokens: int = MOST_QUEUED_TOKENS  # prompt tokens of requests that have had no answer yet
+    connections: int = 8192  # and no more than this process has files for
+    head_seconds: float = 20.0  # for a request's head, from its first byte (of a new connection: from its beginning)
+    body_seconds: float = 60.0  # without a byte of a body; and for all of it, beside what BODY_RATE gives
+    send_seconds: float = 60.0  # in which a reader takes nothing of what was sent
+    keep_alive_seconds: float = 75.0  # of a connection without a request
 
 
 class Limit(NamedTuple):
-    """A row of the table: what is limited, how far, what an excess is answered, and the flag that sets it."""
+    """A row of the table: what is limited, how far, what an excess is answered (or what is done about it), and the flag
+    that sets it."""
 
     what: str
     most: str
-    status: int
+    status: int | str
     flag: str = ""
 
 
 def table(limits: Limits = Limits()) -> list[Limit]:
     return [
-        Limit("bytes of a body", f"{limits.body_bytes:,}", 400, "--max-body-bytes"),
-        Limit("seconds without a byte of a body that has begun", f"{BODY_SECONDS:g}", 408),
+        Limit(
+            "open connections, and as many as there are files for", f"{limits.connections:,}", 503, "--max-connections"
+        ),
+        Limit("seconds for a request's head", f"{limits.head_seconds:g}", 408, "--head-seconds"),
+        Limit(
+            f"seconds without a byte of a body, and for all of it at {BODY_RATE:,} bytes a second",
+            f"{limits.body_seconds:g}",
+            408,
+            "--body-seconds",
+        ),
+        Limit("seconds in which a reader takes nothing", f"{limits.send_seconds:g}", "dropped", "--send-seconds"),
+        Limit("seconds without a request", f"{limits.keep_alive_seconds:g}", "closed", "--keep-alive-seconds"),
+        Limit("bytes of a body", f"{limits.body_bytes:,}", 413, "--max-body-bytes"),
+        Limit("bytes of all bodies that are being read", f"{BODIES_AT_ONCE} × those of one", 429),
         Limit("open requests", f"{limits.open_requests:,}", 429, "--max-open-requests"),
         Limit(
             "prompt tokens that wait for their first answer", f"{limits.queued_tokens:,}", 429, "--max-queued-tokens"

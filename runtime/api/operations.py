@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -24,12 +26,20 @@ def router(surface: Surface) -> APIRouter:
             "created": surface.started,
             "owned_by": "palmette",
             "max_model_len": frontend.context_length,
+            "type": "model",
+            "display_name": name,
+            "created_at": datetime.fromtimestamp(surface.started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lifecycle": "active",
+            "max_input_tokens": frontend.context_length,
+            "max_tokens": frontend.context_length,
         }
 
     @routes.get("/v1/models", **operation(ModelList, errors=(401,), tag="OpenAI"))
     async def models() -> Response:
-        """The served names, each as a model."""
-        return JsonResponse({"object": "list", "data": [model_card(name) for name in surface.names]})
+        """The served names, each as a model: OpenAI's fields and Anthropic's in one object."""
+        first, last = surface.names[0], surface.names[-1]
+        cards = [model_card(name) for name in surface.names]
+        return JsonResponse({"object": "list", "data": cards, "first_id": first, "last_id": last, "has_more": False})
 
     @routes.get("/v1/models/{name:path}", **operation(ModelCard, errors=(401, 404), tag="OpenAI"))
     async def model(name: str) -> Response:

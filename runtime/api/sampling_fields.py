@@ -93,6 +93,18 @@ class SamplingFields(Body):
         )
 
 
+def one_grammar(named: Constraint | None, wanted: Constraint | None, path: str) -> Constraint | None:
+    """What an output follows: what a field of ours named, or what a surface's own field at `path` wants. Raises
+    InvalidRequest where both were given."""
+    if named is not None and wanted is not None:
+        raise InvalidRequest(
+            f"{path} and {named.grammar.kind} were given together; an output follows one grammar.",
+            hint="Give one of them.",
+            param=path,
+        )
+    return named or wanted
+
+
 def as_tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 

@@ -16,10 +16,9 @@ from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, ModelNotFound
 from palmette.runtime.frontend import Frontend, Generation
-from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.messages.tokens import pack
 
-SEED_BITS = 2**64 - 1
 LARGE_ANSWER = 1000  # tokens, or log-probabilities: about as much as a millisecond writes
 
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class Surface:
                 for choice in range(count):
                     own = params
                     if params.seed is not None:
-                        own = msgspec.structs.replace(params, seed=(params.seed + choice) & SEED_BITS)
+                        own = msgspec.structs.replace(params, seed=output_seed(params.seed, choice))
                     generation = self.frontend.submit_packed(
                         packed,
                         own,

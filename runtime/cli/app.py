@@ -180,6 +180,24 @@ def serve(
             "--max-queued-tokens", min=1, help="Prompt tokens that wait for a first answer. (default: 4,000,000)"
         ),
     ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option("--max-connections", min=1, help="Connections at a time. (default: 8192, or what files allow)"),
+    ] = None,
+    head_seconds: Annotated[
+        float | None, typer.Option("--head-seconds", min=0.1, help="For a request's head to come. (default: 20)")
+    ] = None,
+    body_seconds: Annotated[
+        float | None, typer.Option("--body-seconds", min=0.1, help="Without a byte of a body. (default: 60)")
+    ] = None,
+    send_seconds: Annotated[
+        float | None,
+        typer.Option("--send-seconds", min=0.1, help="Before a reader that takes nothing is dropped. (default: 60)"),
+    ] = None,
+    keep_alive_seconds: Annotated[
+        float | None,
+        typer.Option("--keep-alive-seconds", min=1, help="A connection stays without a request. (default: 75)"),
+    ] = None,
     drain_seconds: Annotated[
         float, typer.Option("--drain-seconds", min=0, help="What runs may take so long when the server is stopped.")
     ] = 30.0,
@@ -193,12 +211,22 @@ def serve(
     from palmette.runtime.api.limits import Limits
 
     config = EngineConfig(**given)
-    bounds = {"body_bytes": max_body_bytes, "open_requests": max_open_requests, "queued_tokens": max_queued_tokens}
+    bounds = {
+        "body_bytes": max_body_bytes,
+        "open_requests": max_open_requests,
+        "queued_tokens": max_queued_tokens,
+        "connections": max_connections,
+        "head_seconds": head_seconds,
+        "body_seconds": body_seconds,
+        "send_seconds": send_seconds,
+        "keep_alive_seconds": keep_alive_seconds,
+    }
+    given_bounds: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
     options = ApiOptions(
         lenient=lenient,
         log_requests=log_requests,
         origins=tuple(allow_origin or ()),
-        limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
+        limits=Limits(**given_bounds),
     )
     fetch_model(config.model)
     code = launch.serve(

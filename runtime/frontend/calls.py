@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -24,7 +26,35 @@ from palmette.runtime.messages.requests import Abort, Asked, DumpTree, Embed, Fl
 from palmette.runtime.messages.tokens import count
 from palmette.runtime.metrics import FrontMetrics, Stopwatch
 
+MEMORY_SECONDS = 10.0  # what the measured rates look back on
+UNKNOWN_SECONDS = 10.0  # said where nothing has been measured yet
+
 R = TypeVar("R", Scored, Embedded, Flushed, TreeDump)
+
+
+class DrainRate:
+    """How much leaves a queue in a second, of late: what left counts the less the longer ago that is."""
+
+    def __init__(self) -> None:
+        self._left = 0.0
+        self._begun = self._last = time.monotonic()
+
+    def note(self, amount: float) -> None:
+        self._left = self._faded() + amount
+
+    def seconds_for(self, amount: float) -> float:
+        """Until so much has left, as far as can be said."""
+        faded = self._left = self._faded()
+        if not faded:
+            return UNKNOWN_SECONDS
+        seen = 1 - math.exp((self._begun - self._last) / MEMORY_SECONDS)  # of what a long look would have counted
+        return amount * max(seen, 0.01) * MEMORY_SECONDS / faded
+
+    def _faded(self) -> float:
+        now = time.monotonic()
+        faded = self._left * math.exp((self._last - now) / MEMORY_SECONDS)
+        self._last = now
+        return faded if faded > 1e-9 else 0.0
 
 
 class Call:
@@ -62,6 +92,8 @@ class Call:
         match reply:
             case Failed(error=error):
                 self.done, self._broken = True, from_info(error)
+                if self._broken.retryable:
+                    self._broken.retry_after = self._calls.restart_seconds
                 self._stopwatch.note_finish("failed")
             case Generated(tokens=tokens, finish=finish):
                 self._stopwatch.note_tokens(count(tokens))
@@ -97,7 +129,10 @@ class OpenCalls:
         self._queued = 0  # prompt tokens of calls that have had no reply
         self._calls: dict[str, Call] = {}
         self._ending: set[str] = set()  # given up here, not yet answered by the engine
+        self._drained = DrainRate()  # prompt tokens that had their first answer
+        self._ended = DrainRate()  # calls
         self.absence: PalmetteError | None = None  # why nothing can be sent now
+        self.restart_seconds: float | None = None  # how long an engine took to start, the last time
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -108,7 +143,9 @@ class OpenCalls:
         Raises EngineDied at once where there is no engine.
         """
         if self.absence is not None:
-            raise from_info(self.absence.info())  # one of its own: a traceback grows with each raise
+            absence = from_info(self.absence.info())  # one of its own: a traceback grows with each raise
+            absence.retry_after = self.restart_seconds
+            raise absence
         if request.id in self._calls:
             raise InvalidRequest(
                 f"A request with id {request.id!r} is running.",
@@ -122,16 +159,20 @@ class OpenCalls:
                 param="rid",
             )
         if len(self._calls) >= self._limit:
-            raise Overloaded(
+            full = Overloaded(
                 f"{len(self._calls)} requests are open; at most {self._limit} can be.", hint="Try again soon."
             )
+            full.retry_after = self._ended.seconds_for(len(self._calls) + 1 - self._limit)
+            raise full
         tokens = _prompt_tokens(request)
         if self._queued and self._queued + tokens > self._most_queued:
-            raise Overloaded(
+            full = Overloaded(
                 f"{self._queued} prompt tokens wait for their first answer, and this request has {tokens};"
                 f" at most {self._most_queued} can wait.",
                 hint="Try again soon.",
             )
+            full.retry_after = self._drained.seconds_for(self._queued + tokens - self._most_queued)
+            raise full
         call = Call(self, request.id, self._metrics, tokens)
         self._queued += tokens
         self._calls[request.id] = call
@@ -157,9 +198,12 @@ class OpenCalls:
                 if not isinstance(reply, Generated) or reply.finish is not None:
                     self._ending.discard(reply.id)
                 continue
+            if call.queued:
+                self._drained.note(call.queued)
             self._unqueue(call)
             call.deliver(reply)
             if call.done:
+                self._ended.note(1)
                 self._forget(reply.id)
 
     def abort(self, request_id: str) -> bool:

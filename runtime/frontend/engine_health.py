@@ -29,11 +29,14 @@ class Health:
 
 
 class EngineHealth:
-    """`ready`: what the engine said when it last became so; `counters`: of its last heartbeat."""
+    """`ready`: what the engine said when it last became so; `counters`: of its last heartbeat; `start_seconds`: what
+    its start took, process and model, where somebody said that it was being started."""
 
     def __init__(self) -> None:
         self.ready: EngineReady | None = None
         self.counters = Counters()
+        self.start_seconds: float | None = None
+        self._expected: float | None = None  # since when; seconds, monotonic
         self.heartbeat: float | None = None  # seconds, monotonic
         self._trouble: tuple[Status, str] | None = None
         self._start_error: PalmetteError | None = None
@@ -51,6 +54,7 @@ class EngineHealth:
     def expect(self, on_progress: Callable[[str], None]) -> None:
         """A new engine is being started; `on_progress` gets what it says about that."""
         self._answered.clear()
+        self._expected = time.monotonic()
         self._start_error = None
         self._on_progress = on_progress
 
@@ -67,6 +71,8 @@ class EngineHealth:
             case EngineReady():
                 self.heartbeat = time.monotonic()
                 self.ready, self._trouble = reply, None
+                if self._expected is not None:
+                    self.start_seconds = self.heartbeat - self._expected
                 self._answered.set()
             case EngineProgress(text=text):
                 self._on_progress(text)

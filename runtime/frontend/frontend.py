@@ -159,6 +159,7 @@ class Frontend:
                 self.metrics.record_counters(reply.counters)
             elif isinstance(reply, EngineReady):
                 self._calls.absence = None
+                self._calls.restart_seconds = self._engine.start_seconds
                 self.context_length = reply.context_length
         self._calls.deliver(answers)
 

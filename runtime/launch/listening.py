@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from palmette.runtime.errors import InvalidRequest
+
+PROBE_SECONDS = 2.0  # for a server to take a connection, before it counts as one that is busy
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -18,6 +23,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise InvalidRequest(f"Host {host!r} can't be used: {error}.", param="host") from error
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _notice_the_dead(listener)
     try:
         listener.bind(address)
         listener.listen(2048)
@@ -32,6 +38,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def _notice_the_dead(listener: socket.socket) -> None:
+    """Clients whose machine or network is gone say nothing; the system asks them after a minute of silence. Every
+    connection has this from its listener."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
+        option = getattr(socket, name, None)  # not every system has each
+        if option is not None:
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 def listen_at(path: Path) -> socket.socket:
     """A socket file that this user alone may use. Raises InvalidRequest where it can't be had.
 
@@ -39,14 +55,15 @@ def listen_at(path: Path) -> socket.socket:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if path.exists():
-            _make_way(path)
-        previous = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(previous)
-        listener.listen(2048)
+        with _alone_in(path.parent):
+            if path.exists():
+                _make_way(path)
+            previous = os.umask(0o177)
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(previous)
+            listener.listen(2048)
     except OSError as error:
         listener.close()
         reason = error.strerror or str(error)
@@ -59,15 +76,37 @@ def listen_at(path: Path) -> socket.socket:
     return listener
 
 
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """No other server looks for sockets in `folder` meanwhile: two that find the same dead one would each put its own
+    in its place, and one of them would never be heard of."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def remove(path: Path, mine: os.stat_result) -> None:
+    """Removes the socket file that was `mine`; another server may have put its own in its place meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(path.stat(), mine):
+            path.unlink()
+
+
 def _make_way(path: Path) -> None:
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise InvalidRequest(f"{str(path)!r} is there and is no socket.", hint="Give another path.", param="uds")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(PROBE_SECONDS)
         try:
             probe.connect(str(path))
-        except OSError:  # nobody listens
+        except ConnectionRefusedError:  # nobody listens
             path.unlink()
             return
+        except (BlockingIOError, TimeoutError):  # its queue is full: somebody does
+            pass
     raise InvalidRequest(
         f"A server listens on {str(path)!r} already.", hint="Stop it, or give another path.", param="uds"
     )

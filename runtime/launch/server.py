@@ -15,11 +15,9 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import uvicorn
 
 import palmette
 from palmette.runtime.api.access import Keys
@@ -29,7 +27,8 @@ from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.engine_process import EngineProcess, Progress
-from palmette.runtime.launch.listening import listen, listen_at, url_of
+from palmette.runtime.launch.listening import listen, listen_at, remove, url_of
+from palmette.runtime.launch.web import Web
 from palmette.runtime.link import ZmqLink
 from palmette.runtime.messages.replies import EngineReady
 from palmette.runtime.parsers.registry import detect
@@ -81,14 +80,15 @@ def serve(
     if options.log_requests:
         show_requests()
     listener = listen(host, port) if uds is None else listen_at(uds)
+    mine = None if uds is None else uds.stat()
     try:
         with private_folder() as folder:
             server = _Server(config, folder, progress, names=names, record=record, options=options)
             return asyncio.run(server.run(listener, keys, drain_seconds, on_ready or (lambda serving: None)))
     finally:
         listener.close()
-        if uds is not None:
-            uds.unlink(missing_ok=True)
+        if uds is not None and mine is not None:
+            remove(uds, mine)
 
 
 def allow_connections() -> None:
@@ -116,13 +116,6 @@ def private_folder() -> Iterator[str]:
                 yield short
         else:
             yield folder
-
-
-class _Web(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Signals are _Server's: uvicorn would raise them again at its end, before the engine has been stopped."""
-        yield
 
 
 class _Server:
@@ -168,14 +161,11 @@ class _Server:
         app = create_app(
             self._frontend, keys=keys, names=self._names, options=self._options, version=palmette.__version__
         )
-        web = _Web(
-            uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                timeout_graceful_shutdown=max(1, round(drain_seconds)) + LAST_WORDS_SECONDS,
-            )
+        web = Web(
+            app,
+            self._options.limits,
+            drain_seconds=max(1, round(drain_seconds)) + LAST_WORDS_SECONDS,
+            metrics=self._frontend.metrics.connections,
         )
         self._frontend.start()
         async with self._signals(web, drain_seconds):
@@ -196,11 +186,11 @@ class _Server:
                 await self._engine.stop()
                 await self._frontend.close()
 
-    def _end(self, web: uvicorn.Server) -> None:
+    def _end(self, web: Web) -> None:
         web.should_exit = True
 
     @contextlib.asynccontextmanager
-    async def _signals(self, web: uvicorn.Server, drain_seconds: float) -> AsyncIterator[None]:
+    async def _signals(self, web: Web, drain_seconds: float) -> AsyncIterator[None]:
         """The first signal drains, the second ends at once. What the drain does not see end is aborted."""
         loop = asyncio.get_running_loop()
 
@@ -208,7 +198,7 @@ class _Server:
             self._stop_asked += 1
             web.should_exit = True
             if self._stop_asked > 1:
-                web.force_exit = True
+                web.end_now()
             else:
                 loop.call_later(drain_seconds, self._frontend.abort, None)
 

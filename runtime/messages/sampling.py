@@ -59,7 +59,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _whole("min_tokens", self.min_tokens, 0)
         _whole("top_k", self.top_k, 1, MAX_INT32)
         _whole("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS)
-        _whole("seed", self.seed, -(2**63), 2**64 - 1)
+        check_seed(self.seed)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidRequest(
                 f"min_tokens={self.min_tokens!r} is larger than max_tokens={self.max_tokens!r}.",
@@ -85,6 +85,17 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _number(f"logit_bias[{token!r}]", bias, -100.0, 100.0)
             _token_id("logit_bias", token, vocabulary_size)
         return self
+
+
+def check_seed(seed: int | None) -> None:
+    """Raises InvalidRequest for what isn't in 64 bits, with or without a sign."""
+    _whole("seed", seed, -(2**63), 2**64 - 1)
+
+
+def output_seed(seed: int | None, index: int) -> int | None:
+    """The seed of output `index` of several: seed + index, in 64 bits. Raises InvalidRequest for one that is no seed."""
+    check_seed(seed)
+    return None if seed is None else (seed + index) % 2**64
 
 
 def _number(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:

@@ -7,7 +7,9 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from palmette.runtime.errors import EngineDied
@@ -194,6 +196,26 @@ async def test_zmq_engines_come_and_go(tmp_path: Path) -> None:
         assert isinstance(lost, Failed)
         assert lost.error.message == "gone"
         inbox.replies.clear()
+    await link.close()
+
+
+@pytest.mark.parametrize("value", [{"priority": 2**70}, {"namespace": "half \ud800"}])
+async def test_what_the_wire_cannot_hold_fails_alone(tmp_path: Path, value: dict[str, Any]) -> None:
+    """Requests of one turn travel together; one that can't be written takes no other with it."""
+    inbox = Inbox()
+    link = ZmqLink(str(tmp_path))
+    link.start(inbox)
+    async with zmq_engine(link, EchoCore()):
+        await inbox.until(lambda reply: reply == READY)
+        link.send(FlushCache("before"))
+        link.send(msgspec.structs.replace(generate("bad"), **value))
+        link.send(FlushCache("behind"))
+        failed = await inbox.until(answer_to("bad"))
+        assert isinstance(failed, Failed)
+        assert failed.error.kind == "InvalidRequest"
+        for name in ("before", "behind"):
+            assert isinstance(await inbox.until(answer_to(name)), Flushed)
+        assert link.open_requests == 0
     await link.close()
 
 

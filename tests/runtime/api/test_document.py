@@ -161,4 +161,9 @@ def test_every_limit_has_a_row() -> None:
         "--max-body-bytes",
         "--max-open-requests",
         "--max-queued-tokens",
+        "--max-connections",
+        "--head-seconds",
+        "--body-seconds",
+        "--send-seconds",
+        "--keep-alive-seconds",
     }

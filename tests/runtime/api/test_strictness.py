@@ -148,5 +148,5 @@ def test_limits_that_a_flag_sets() -> None:
     with LiveServer(make_scripted_frontend, options=options) as server:
         assert httpx.post(f"{server.url}/v1/completions", json={"prompt": "x" * 90}).status_code == 200
         refused = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x" * 2000})
-        assert refused.status_code == 400
+        assert refused.status_code == 413
         assert "--max-body-bytes" in json.loads(refused.text)["error"]["message"]

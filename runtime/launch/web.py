@@ -1,0 +1,72 @@
+"""The HTTP server under the application: uvicorn with our connections, ended by launch and not by signals.
+
+Used by server.py, and by tests and benchmarks that serve an application of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Generator
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from palmette.runtime.api.limits import Limits
+from palmette.runtime.launch.connections import Connections
+from palmette.runtime.metrics import ConnectionMetrics
+
+BACKLOG = 2048  # connections that the system holds until they are accepted
+ACCEPTED_AT_ONCE = 16  # in one turn of the event loop; each takes some 50 µs
+
+
+class Web(uvicorn.Server):
+    """`await serve([listener])` until `should_exit`; then what runs may go on for `drain_seconds`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits = Limits(),
+        *,
+        drain_seconds: int = 1,
+        metrics: ConnectionMetrics | None = None,
+    ) -> None:
+        self.open_connections = Connections(limits, metrics)
+        http: Any = self.open_connections  # called like the class that it stands for
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=http,
+                ws="none",
+                interface="asgi3",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                headers=[("server", "palmette")],
+                forwarded_allow_ips="127.0.0.1,::1",  # said here, so that no environment variable says otherwise
+                workers=1,
+                backlog=ACCEPTED_AT_ONCE,
+                timeout_keep_alive=max(1, round(limits.keep_alive_seconds)),
+                timeout_graceful_shutdown=drain_seconds,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Signals are launch's: uvicorn would raise them again at its end, before the engine has been stopped."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # asyncio has one number for what waits and for what it accepts at once
+
+    def end_now(self) -> None:
+        """Nothing is waited for, and nobody is."""
+        self.should_exit = self.force_exit = True
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if transport is not None:
+                transport.abort()
