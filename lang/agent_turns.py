@@ -33,8 +33,8 @@ class Turn:
     problem: str = ""
 
 
-Writing = Generator[Any, Any, Turn]
-"""Yields names of variables (or a Chat of lang/native_turns.py), is sent their values, returns the turn."""
+Writing = Generator[str, Any, Turn]
+"""Yields names of variables, is sent their values, returns the turn."""
 
 
 class Turns(Protocol):

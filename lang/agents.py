@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
 from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
 from palmette.lang.loop import language_loop, run_on
-from palmette.lang.native_turns import Chat, NativeTurns, chat_of
+from palmette.lang.native_turns import NativeTurns
 from palmette.lang.program import Program
 from palmette.lang.replay import Replay, ReplayedTools
 from palmette.lang.state import ProgramState
@@ -105,7 +105,7 @@ class _Run:
     calls: Sequence[ToolCall]
 
 
-_Loop = Generator[_Read | _Run | Chat, Any, None]
+_Loop = Generator[_Read | _Run, Any, None]
 
 
 class Agent:
@@ -135,9 +135,8 @@ class Agent:
         self._bind()
 
     def _bind(self) -> None:
-        self._program = Program(self._body)
-        self._aprogram = Program(self._abody)
-        self._program.__name__ = self._aprogram.__name__ = self.name  # type: ignore[attr-defined]
+        self._program = Program(self._body, name=self.name)
+        self._aprogram = Program(self._abody, name=self.name)
 
     # On states of its own
 
@@ -164,6 +163,8 @@ class Agent:
 
     def run_batch(self, tasks: Sequence[str], **options: Any) -> list[AgentResult]:
         """`run` for each task, side by side; results in order. One that fails fails alone."""
+        if "reorder" in options:
+            raise InvalidRequest("An agent's run_batch reorders nothing.", hint="Leave it out.", param="reorder")
         results: list[list[AgentResult]] = [[] for _ in tasks]
         batch = [{"task": task, "results": each} for task, each in zip(tasks, results, strict=True)]
         where = caller()
@@ -235,10 +236,6 @@ class Agent:
                 return
             if isinstance(wanted, _Read):
                 given = s.get_var(wanted.name), s.get_meta_info(wanted.name)["completion_tokens"]
-            elif isinstance(wanted, Chat):
-                given = _chatted(
-                    run_on(s._backend.loop, chat_of(s._backend)(wanted.body, wanted.params, wanted.namespace))
-                )
             else:
                 given = run_on(language_loop(), self._ran(s, wanted.calls))
 
@@ -252,11 +249,6 @@ class Agent:
                 return
             if isinstance(wanted, _Read):
                 given = await s.aget(wanted.name), (await s.aget_meta_info(wanted.name))["completion_tokens"]
-            elif isinstance(wanted, Chat):
-                work = asyncio.run_coroutine_threadsafe(
-                    chat_of(s._backend)(wanted.body, wanted.params, wanted.namespace), s._backend.loop
-                )
-                given = _chatted(await asyncio.wrap_future(work))
             else:
                 given = await self._ran(s, wanted.calls)
 
@@ -307,7 +299,7 @@ class Agent:
             return "tokens"
         return None
 
-    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read | Chat, Any, tuple[Turn, int]]:
+    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read, Any, tuple[Turn, int]]:
         """What the model does next, and how many tokens it wrote."""
         writing = self._turns.write(s, f"{self.name}.{number}", last=last, must_call=number <= self._least_calls)
         spent, value = 0, None
@@ -317,7 +309,7 @@ class Agent:
             except StopIteration as stop:
                 turn: Turn = stop.value
                 return turn, spent
-            value, tokens = yield name if isinstance(name, Chat) else _Read(name)
+            value, tokens = yield _Read(name)
             spent += tokens
 
     def _act(self, s: ProgramState, turn: Turn, result: AgentResult) -> _Loop:
@@ -361,7 +353,7 @@ def agent(
 
     `mode`: "calls", turns of a chat in each of which the model writes a call, or several at once up to `parallel`, or
     its answer, as JSON; "react", a text of thoughts, actions and observations for models without a chat template;
-    "native", a chat in which calls have the model's own format, on backends that offer it (servers).
+    "native", a chat in which calls have the model's own format, beside what the state holds.
     `answer`: the type of the answer. `steps`: turns with calls at most; `tokens`: that the model writes at most, of
     which each turn may take `thought_tokens` and `step_tokens`, the answer `answer_tokens`. Where a limit is reached it
     must answer with what it knows. `least_calls`: so many turns call a tool before there may be an answer.
@@ -423,11 +415,6 @@ def agent(
 
 
 _MODES: Mapping[str, Callable[..., Turns]] = {"calls": CallTurns, "react": ReactTurns, "native": NativeTurns}
-
-
-def _chatted(reply: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """A chat's answer, and the tokens that were written for it."""
-    return reply, int((reply.get("usage") or {}).get("completion_tokens") or 0)
 
 
 def _check_interpreted(s: ProgramState) -> None:

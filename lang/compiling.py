@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol
 
 from palmette.lang.backends.base import Backend, BackendBranch, ProgramRun
 from palmette.lang.control import Control
-from palmette.lang.errors import Location, ProgramError, TraceError, raised_at
+from palmette.lang.errors import Location, ProgramError, TraceError
 from palmette.lang.instructions import Concatenate, Fork, Generation, ScopeBegin, ScopeEnd, Selection
 from palmette.lang.loop import finished, language_loop
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord
 from palmette.lang.planning import part_of
-from palmette.lang.recording import MISSING, Ambiguous, Passive, Recorded, Recorder, Tracer, has_symbols, refusal
+from palmette.lang.recording import MISSING, Ambiguous, Passive, Recorded, Recorder, Tracer, has_symbols
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.symbols import Symbol
 from palmette.lang.threads import program_threads
@@ -86,31 +86,6 @@ class Compilation:
         state = TracingState(backend, sampling, Tracer(), namespace=namespace)
         state.on_traced = lambda traced: _Session(traced, backend, namespace, self._options).start()
         return state
-
-
-@contextmanager
-def refusing(state: object) -> Iterator[None]:
-    """The body of a program that may be traced: what it raises because a value isn't there becomes a TraceError."""
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(state, TracingState):
-            raise
-        said = refusal(error, state.tracer, raised_at(error.__traceback__))
-        if said is error:
-            raise
-        raise said from error
-
-
-def without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that waits for nothing but its state. Raises TraceError where it does."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    finally:
-        work.close()
-    raise TraceError("The program waits for something that is not its state, so it can't be traced beforehand.")
 
 
 class NotWritten(InvalidRequest):

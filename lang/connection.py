@@ -7,7 +7,7 @@ interpreter is its only caller.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from palmette.lang.backends.base import Backend, BackendBranch, Result
 from palmette.runtime.errors import BranchLost, EngineDied, InternalError
@@ -25,7 +25,8 @@ from palmette.runtime.messages.tokens import TOKEN_BYTES, pack
 
 
 class Connection:
-    """`history`: what the branch holds; `forked_at`: how much of it was there when the state was forked."""
+    """`history`: what the branch holds; `forked_at`: how much of it was there when the state was forked. `on_first` is
+    called with what the first verb appends."""
 
     def __init__(self, backend: Backend, namespace: str = "") -> None:
         self._backend = backend
@@ -33,12 +34,14 @@ class Connection:
         self._branch: BackendBranch | None = None
         self.history: list[Part] = []
         self.forked_at = 0
+        self.on_first: Callable[[Sequence[Part]], None] | None = None
 
     async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
         """What each step gives, with its number. `last`: nothing comes behind them.
 
         Where the branch is lost before a step gave anything, it goes on once on a branch opened again.
         """
+        self._begins(steps[0].parts)
         done, retried = 0, False
         while done < len(steps):
             begun = False
@@ -80,6 +83,7 @@ class Connection:
 
     async def fork(self, parts: Sequence[Part], count: int) -> list[Connection]:
         """Append `parts`, and `count` connections that start from here."""
+        self._begins(parts)
         for last_try in (False, True):
             try:
                 branch, lead = await self._opened()
@@ -115,6 +119,11 @@ class Connection:
         if branch is not None:
             with contextlib.suppress(BranchLost, EngineDied):  # then nothing is left to close
                 await branch.close()
+
+    def _begins(self, parts: Sequence[Part]) -> None:
+        if self.on_first is not None:
+            self.on_first(parts)
+            self.on_first = None
 
     async def _opened(self) -> tuple[BackendBranch, list[Step]]:
         """The branch, and the step that gives a new one its history."""

@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -56,6 +57,17 @@ def raised_at(traceback: TracebackType | None) -> Location | None:
             found = Location(code.co_filename, traceback.tb_lineno, code.co_name)
         traceback = traceback.tb_next
     return found
+
+
+def recurs_at(traceback: TracebackType | None) -> Location | None:
+    """The line outside this package that an exception came through most often."""
+    times: Counter[Location] = Counter()
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_PACKAGE):
+            times[Location(code.co_filename, traceback.tb_lineno, code.co_name)] += 1
+        traceback = traceback.tb_next
+    return times.most_common(1)[0][0] if times else None
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

@@ -14,9 +14,10 @@ from palmette.lang.outputs import OutputRecord
 from palmette.lang.sampling import derive_seed
 from palmette.lang.streams import TextStream
 from palmette.lang.variables import Variable
-from palmette.runtime.messages.branches import GenerateStep, Part
+from palmette.runtime.messages.branches import GenerateStep, Part, ScoreStep
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tool_chats import AskTurn
 
 if TYPE_CHECKING:
     from palmette.lang.interpreter import Interpreter
@@ -75,6 +76,20 @@ def _stream(variable: Variable | None, index: int) -> TextStream | None:
 class Selection:
     node: SelectNode
     variable: Variable | None
+    priority: int | None = None
+    timeout: float | None = None  # seconds
+
+    def step(self, parts: tuple[Part, ...] = ()) -> ScoreStep:
+        """What the backend is asked for."""
+        method = self.node.method
+        return ScoreStep(
+            parts=parts,
+            choices=self.node.choices,
+            method=method.wire_name,
+            unconditional=method.unconditional,
+            priority=self.priority,
+            deadline=self.timeout,
+        )
 
     def __str__(self) -> str:
         return str(self.node)
@@ -120,6 +135,19 @@ class Hinting:
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """Ask for the next turn of a conversation with tools, which stands beside what the state holds. `new`: how many of
+    its messages weren't there when the turn before was asked."""
+
+    variable: Variable
+    turn: AskTurn
+    new: int
+
+    def __str__(self) -> str:
+        return f"turn {self.variable.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class ScopeBegin:
     variable: Variable
 
@@ -151,6 +179,7 @@ Node = (
     | Concatenate
     | Barrier
     | Hinting
+    | Asking
     | ScopeBegin
     | ScopeEnd
     | End

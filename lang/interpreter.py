@@ -19,9 +19,11 @@ from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend, Result
 from palmette.lang.choices import report
 from palmette.lang.connection import Connection
+from palmette.lang.conversation import Conversation
 from palmette.lang.errors import Location, ProgramError
 from palmette.lang.instructions import (
     PASSIVE,
+    Asking,
     Barrier,
     Concatenate,
     End,
@@ -61,6 +63,7 @@ class Interpreter:
         self.recording = Recording()
         self.at: tuple[Location, Node] = (Location("?", 0, "?"), End())  # the node that runs
         self._connection = Connection(backend, namespace)
+        self._conversation = Conversation(backend, namespace)
         self._pending: list[tuple[Part, str | None]] = []  # parts not sent yet; their text, where known here
         self._fork_piece = 0
         self._fork_turn = self._fork_content = 0
@@ -70,6 +73,10 @@ class Interpreter:
         self._running = False
         self._waits_for_fork = waits_for_fork
         self._task: asyncio.Task[None] | None = None
+
+    def on_begin(self, callback: Callable[[Sequence[Part]], None]) -> None:
+        """Call back with what the first verb appends."""
+        self._connection.on_first = callback
 
     # Called from the program's thread
 
@@ -165,8 +172,7 @@ class Interpreter:
                 return False
             self.failure = error
             where, node = self.at
-            name = node.node.name if isinstance(node, Generation | Selection) else None
-            self.recording.fail(str(error), _kind(node), name, where)
+            self.recording.fail(str(error), *_called(node), where)
             dropped = [node for node, _ in self._queue]
             self._queue.clear()
         for node in dropped:
@@ -183,6 +189,7 @@ class Interpreter:
         """Close the branch, and say that the state is over."""
         try:
             await self._connection.close()
+            await self._conversation.close()
         finally:
             self.stream.end(self.failure)
             if not self.done.done():
@@ -202,6 +209,9 @@ class Interpreter:
                 await self._reach(reached, text)
             case Hinting(hint):
                 await self._connection.hint(hint)
+                await self._conversation.hint(hint)
+            case Asking():
+                await self._ask(node)
             case ScopeBegin(variable):
                 await self._flush()
                 self._scope_starts[variable] = len(self.transcript.pieces)
@@ -212,11 +222,9 @@ class Interpreter:
                 await self._end()
             case Generation() if node.node.count > 1:
                 await self._generate_several(node)
-            case Generation():
+            case Generation() | Selection():  # with a timeout, or by a method that only the program knows
                 async with _within(node.timeout):
                     await self._run([(node, self.at[0])])
-            case Selection():  # by a method that only the program knows
-                await self._run([(node, self.at[0])])
 
     # Verbs
 
@@ -250,7 +258,8 @@ class Interpreter:
         node = planned.node
         if node is None:
             return self.recording.begin("text", None, planned.at[0], start, planned.step.parts)
-        return self.recording.begin(_kind(node) or "text", node.node.name, planned.at[0], start, planned.step.parts)
+        kind, name = _called(node)
+        return self.recording.begin(kind or "text", name, planned.at[0], start, planned.step.parts)
 
     def _begin_step(self, planned: Planned, result: Result) -> None:
         for node, part in planned.passive:
@@ -342,6 +351,16 @@ class Interpreter:
         call.close()
         assert record.usage is not None
         self.usages.append(record.usage)
+
+    async def _ask(self, asking: Asking) -> None:
+        """The next turn of a conversation with tools."""
+        turn = asking.turn
+        call = self.recording.ask(asking.variable.name, self.at[0], turn.messages[len(turn.messages) - asking.new :])
+        async with _within(turn.timeout):
+            told = await self._conversation.ask(turn, self.recording.path)
+        call.answered(told)
+        self.usages.append(told.usage)
+        asking.variable.fill(told, {"id": f"turn-{next(call_ids)}", **usage_report(told.usage)})
 
     async def _fork(self, children: tuple[Interpreter, ...]) -> None:
         try:
@@ -453,11 +472,16 @@ async def _within(seconds: float | None) -> AsyncIterator[None]:
         raise TimedOut(f"{seconds:g} s have passed.", hint="Raise timeout, or ask for less (max_tokens, n).") from None
 
 
-def _kind(node: Node) -> Kind | None:
-    """What a trace calls a node that computes something."""
-    if isinstance(node, Generation):
-        return "gen"
-    return "select" if isinstance(node, Selection) else None
+def _called(node: Node) -> tuple[Kind | None, str | None]:
+    """What a trace calls a node that computes something, and its name."""
+    match node:
+        case Generation():
+            return "gen", node.node.name
+        case Selection():
+            return "select", node.node.name
+        case Asking():
+            return "gen", node.variable.name
+    return None, None
 
 
 def _failed(cause: BaseException, where: Location, node: Node) -> ProgramError:

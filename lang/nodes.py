@@ -68,9 +68,20 @@ class SelectNode(Expr):
     name: str | None
     choices: tuple[str, ...]
     method: ChoicesMethod
+    sampling: SamplingOptions = field(default_factory=dict)  # its priority and timeout
 
     def __str__(self) -> str:
         return f"select({self.name!r})" if self.name else "select()"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOrder(Expr):
+    """Texts that may stand in any order, one behind the other."""
+
+    texts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"any_order({len(self.texts)} texts)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from palmette.lang.errors import Location
 from palmette.lang.instructions import PASSIVE, Generation, Node, Selection
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord
-from palmette.runtime.messages.branches import BeginRole, EndRole, ExtendStep, Part, ScoreStep, Step, Text
+from palmette.runtime.messages.branches import BeginRole, EndRole, ExtendStep, Part, Step, Text
 
 Passive = tuple[Node, Part]
 """A node that computes nothing, and what it appends."""
@@ -33,7 +33,7 @@ def travels(node: Node) -> bool:
     if isinstance(node, Generation):
         return node.node.count == 1 and node.timeout is None
     if isinstance(node, Selection):
-        return node.node.method.wire_name is not None
+        return node.node.method.wire_name is not None and node.timeout is None
     return isinstance(node, PASSIVE)
 
 
@@ -46,8 +46,7 @@ def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tup
     parts, passive = list(pending), list[Passive]()
     for node, where in batch:
         if isinstance(node, Generation | Selection):
-            step = node.step(tuple(parts)) if isinstance(node, Generation) else _score(node, tuple(parts))
-            planned.append(Planned(step, (where, node), node, passive))
+            planned.append(Planned(node.step(tuple(parts)), (where, node), node, passive))
             parts, passive = [], []
         else:
             part = part_of(node)
@@ -57,13 +56,6 @@ def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tup
         planned.append(Planned(ExtendStep(parts=tuple(parts)), (batch[-1][1], batch[-1][0]), None, passive))
         passive = []
     return planned, passive
-
-
-def _score(selection: Selection, parts: tuple[Part, ...]) -> ScoreStep:
-    method = selection.node.method
-    return ScoreStep(
-        parts=parts, choices=selection.node.choices, method=method.wire_name, unconditional=method.unconditional
-    )
 
 
 def part_of(node: Node) -> Part:

@@ -10,7 +10,7 @@ import msgspec
 
 from palmette.lang.choices import SAMPLE, ChoicesMethod, choices_method
 from palmette.lang.errors import names_keywords
-from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
+from palmette.lang.nodes import AnyOrder, Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, parts_of
 from palmette.lang.sampling import options, outputs
 from palmette.lang.types import OutputType, output_type
 from palmette.runtime.errors import InvalidRequest
@@ -87,14 +87,14 @@ def gen(
     if choices_method == SAMPLE:
         given["choices"] = _checked_choices(choices)
     elif choices is not None:
-        set_ = given.keys() - {"temperature"}
-        if set_ - {"max_tokens"}:
+        set_ = given.keys() - {"temperature", "max_tokens", "priority", "timeout"}
+        if set_:
             raise InvalidRequest(
                 f"gen(choices=...) scores the choices; {', '.join(sorted(set_))} has no meaning there.",
-                hint="Leave it out, or generate freely without choices.",
+                hint="Leave it out, or draw one of them with choices_method='sample'.",
                 param=min(set_),
             )
-        return select(name, choices, temperature or 0.0, choices_method)
+        return select(name, choices, temperature or 0.0, choices_method, priority=priority, timeout=timeout)
     count = outputs(given.pop("n", None))
     wanted = _output_type(given)
     return GenNode(name, options(given), count, wanted)
@@ -138,23 +138,50 @@ def separate_reasoning(expr: Expr | str, model_type: str = "auto") -> Expr:
     )
 
 
+@names_keywords
 def select(
     name: str | None = None,
     choices: Sequence[str] | None = None,
     temperature: float = 0.0,
     choices_method: ChoicesMethod | str | None = None,
+    *,
+    priority: int | None = None,
+    timeout: float | None = None,
 ) -> Expr:
     """The likeliest of `choices`, appended and kept as `s[name]`.
 
     `choices_method` says what likeliest means: token_length_normalized (the default), greedy_token_selection or
     unconditional_likelihood_normalized. Nothing is sampled, so `temperature` (part of the interface) changes nothing.
+    `timeout` is in seconds; calls of higher `priority` go first; both from `run(...)` where they aren't given.
     Raises InvalidRequest for choices that are not non-empty strings.
     """
     _check_name(name)
     checked = _checked_choices(choices)
     if not isinstance(temperature, int | float):
         raise InvalidRequest(f"temperature={temperature!r} is not a number.", param="temperature")
-    return SelectNode(name, checked, _choices_method(choices_method))
+    own = {"priority": priority, "timeout": timeout}
+    sampling = options({option: value for option, value in own.items() if value is not None})
+    return SelectNode(name, checked, _choices_method(choices_method), sampling)
+
+
+def any_order(texts: Sequence[str]) -> Expr:
+    """`texts` one behind the other, in an order that doesn't matter: documents found, tools, examples.
+
+    They stand as they are given. `run_batch(reorder=True)` puts them so that more programs of the batch begin alike,
+    and their common beginning is computed once. Raises InvalidRequest for what is no list of strings.
+    """
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise InvalidRequest(
+            f"any_order({texts!r:.60}) takes a list of strings.", hint='Write any_order(["…", "…"]).', param="texts"
+        )
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidRequest(
+                f"any_order has {text!r:.60}, which is no string.",
+                hint="What the model writes has its place; append it behind or before.",
+                param="texts",
+            )
+    return AnyOrder(tuple(texts))
 
 
 def _checked_choices(choices: object) -> tuple[str, ...]:

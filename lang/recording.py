@@ -241,7 +241,11 @@ class Recorder(Interpreter):
                     )
                 symbol = self.tracer.symbol(selection.name or "select")
                 operation = plans.Choose(
-                    choices=selection.choices, method=selection.method.wire_name, slot=symbol.value.slot
+                    choices=selection.choices,
+                    method=selection.method.wire_name,
+                    slot=symbol.value.slot,
+                    priority=node.priority,
+                    timeout=node.timeout,
                 )
                 self.add(operation, node, where)
                 self._reads(variable, symbol)

@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
-from palmette.lang.backends.base import BackendBranch, Result
+from palmette.lang.backends.base import BackendBranch, Result, ToolChat
 from palmette.lang.loop import language_loop
 from palmette.lang.tools import ToolCall, ToolResult
 from palmette.lang.trace import Kind, Trace, TracedCall
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, ExtendStep, GenerateStep, Part, Step, Text
 from palmette.runtime.messages.hints import BranchHint
+from palmette.runtime.messages.tool_chats import AskTurn, Said, ToldTurn
 
 
 class Replay:
@@ -35,6 +36,10 @@ class Replay:
     async def open(self, *, namespace: str = "") -> BackendBranch:
         return _Branch(self.trace, "")
 
+    def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
+        """The conversation with tools that the state at `state` had."""
+        return _Chat(self.trace, state)
+
     async def flush_cache(self) -> int:
         return 0
 
@@ -46,7 +51,7 @@ class _Branch:
     def __init__(self, trace: Trace, path: str) -> None:
         self._trace = trace
         self._path = path
-        self._calls = iter([call for call in trace if call.state == path and call.kind != "tool"])
+        self._calls = iter([call for call in trace if call.state == path and call.kind != "tool" and not call.asked])
         self._forks = 0
         self._next: TracedCall | None = None  # the verb that comes next
         self._text = ""  # what is appended before it
@@ -67,7 +72,7 @@ class _Branch:
     def _generated(self, parts: Sequence[Part]) -> Chunk:
         call, appended = self._verb("gen", parts)
         if call.finish is None:
-            raise self._differs("the call was not finished there" + (f": {call.error}" if call.error else "."))
+            raise _differs("the call was not finished there" + (f": {call.error}" if call.error else "."))
         return Chunk(
             text=call.text,
             reasoning=call.reasoning,
@@ -81,7 +86,7 @@ class _Branch:
     def _scored(self, parts: Sequence[Part], choices: Sequence[str]) -> ChoiceScores:
         call, _ = self._verb("select", parts)
         if call.scores is None or len(call.scores.tokens) != len(choices):
-            raise self._differs(f"select had other choices than {list(choices)!r}.")
+            raise _differs(f"select had other choices than {list(choices)!r}.")
         return call.scores
 
     async def fork(self, parts: Sequence[Part], count: int) -> list[BackendBranch]:
@@ -101,7 +106,7 @@ class _Branch:
         call, text = self._next, self._text
         if call is None or call.kind != kind:
             there = "the end" if call is None else f"{call.kind} {call.name!r} ({call.where})"
-            raise self._differs(f"the program makes a {kind} call where the trace has {there}.")
+            raise _differs(f"the program makes a {kind} call where the trace has {there}.")
         self._advance()
         return call, text
 
@@ -123,7 +128,7 @@ class _Branch:
                 if found < 0 and self._next is None:  # behind the last call, where a backend needn't be told of it
                     found, self._text = len(self._text), self._text + part.text
                 if found < 0:
-                    raise self._differs(f"the program appends {part.text!r:.200}, the trace {self._text[at:]!r:.200}.")
+                    raise _differs(f"the program appends {part.text!r:.200}, the trace {self._text[at:]!r:.200}.")
                 at = found + len(part.text)
         return at
 
@@ -136,11 +141,41 @@ class _Branch:
                 self._next = call
                 return
 
-    def _differs(self, what: str) -> InvalidRequest:
-        return InvalidRequest(
-            f"The program differs from its trace: {what}",
-            hint="Replay the program, with the arguments, that the trace was recorded of.",
-        )
+
+class _Chat:
+    """A conversation with tools as the trace has it."""
+
+    def __init__(self, trace: Trace, path: str) -> None:
+        self._turns = iter([call for call in trace if call.state == path and call.asked])
+
+    async def ask(self, turn: AskTurn) -> ToldTurn:
+        call = next(self._turns, None)
+        if call is None:
+            raise _differs("it asks for another turn of the conversation, where the trace ends.")
+        new = turn.messages[len(turn.messages) - len(call.asked) :]
+        for said, there in zip(new, call.asked, strict=False):
+            if said != there:
+                raise _differs(f"the conversation has {_brief(said)}, the trace {_brief(there)}.")
+        if call.told is None:
+            raise _differs("the turn was not answered there" + (f": {call.error}" if call.error else "."))
+        return call.told
+
+    async def hint(self, hint: BranchHint) -> None:
+        """There is no cache."""
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
+def _brief(said: Said) -> str:
+    return f"{said.role} {said.content!r:.200}"
+
+
+def _differs(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The program differs from its trace: {what}",
+        hint="Replay the program, with the arguments, that the trace was recorded of.",
+    )
 
 
 class ReplayedTools:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -22,6 +22,7 @@ from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
 from palmette.lang.instructions import (
+    Asking,
     Barrier,
     Concatenate,
     End,
@@ -33,7 +34,8 @@ from palmette.lang.instructions import (
 )
 from palmette.lang.interpreter import Interpreter
 from palmette.lang.loop import READ_LATER, finished, refuse_on
-from palmette.lang.nodes import Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
+from palmette.lang.nodes import AnyOrder, Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
+from palmette.lang.ordering import Arranges
 from palmette.lang.primitives import turn
 from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
 from palmette.lang.threads import Job
@@ -42,7 +44,9 @@ from palmette.lang.usage import ProgramUsage
 from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 from palmette.runtime.messages.hints import BranchHint
+from palmette.runtime.messages.tool_chats import AskTurn, Said
 
+_OF_CALLS = ("priority", "timeout")  # options of a gen that a select has, too
 REASONING_SUFFIX = "_reasoning_content"
 
 
@@ -70,6 +74,7 @@ class ProgramState:
         inherited: Iterable[Variable] = parent._scope if parent is not None else ()
         self._scope: Scope = Scope(inherited)
         self._namespace = namespace
+        self.ordering: Arranges | None = parent.ordering if parent is not None else None  # of texts in any order
         self._interpreter = self._executed(waits_for_fork=parent is not None)
         self._children: list[ProgramState] = []
         self._copied_in: StateGroup | None = None
@@ -337,6 +342,10 @@ class ProgramState:
         """Hold the task that runs the body (event loops hold them weakly)."""
         self._task = task
 
+    def on_begin(self, callback: Callable[[Sequence[Any]], None]) -> None:
+        """Call back (from any thread) with what the first call takes with it: parts of messages/branches.py."""
+        self._interpreter.on_begin(callback)
+
     def on_done(self, callback: Any) -> None:
         """Call back (on the loop's thread) when the state is over, failed or not."""
         self._interpreter.done.on_done(callback)
@@ -396,6 +405,10 @@ class ProgramState:
                     nodes = []
                 self._control(item, where)
                 continue
+            if isinstance(item, AnyOrder):
+                item = self._arranged(item)
+                if not item.text:
+                    continue
             if isinstance(item, TextNode):
                 nodes.append(item)
                 self._behind_space = item.text[-1].isspace()
@@ -403,7 +416,8 @@ class ProgramState:
             if isinstance(item, GenNode):
                 nodes.append(self._generation(item, where))
             elif isinstance(item, SelectNode):
-                nodes.append(Selection(item, self._declare(item.name)))
+                own = {name: self._sampling.get(name) for name in _OF_CALLS} | item.sampling
+                nodes.append(Selection(item, self._declare(item.name), **own))
             else:
                 assert isinstance(item, RoleBegin | RoleEnd), item
                 self._check_role(item, where)
@@ -411,6 +425,9 @@ class ProgramState:
             self._behind_space = isinstance(item, RoleBegin)
         if nodes:
             self._submit(nodes, where)
+
+    def _arranged(self, item: AnyOrder) -> TextNode:
+        return TextNode("".join(item.texts if self.ordering is None else self.ordering.arranged(item.texts)))
 
     def _control(self, item: Control, where: Location) -> None:
         """What the program's flow hangs on is known here, or waited for."""
@@ -453,6 +470,20 @@ class ProgramState:
             return settle(self._sampling, own)
         except InvalidRequest as cause:
             raise ProgramError(cause, where, str(item)) from cause
+
+    def _ask(self, name: str, messages: Sequence[Said], *, new: int, max_tokens: int, **turn: Any) -> None:
+        """`s[name]` becomes the next turn of a conversation with tools (instructions.Asking)."""
+        where = caller()
+        self._check_writable(where)
+        settled = settle(self._sampling, {"max_tokens": max_tokens})
+        asked = AskTurn(
+            messages=tuple(messages),
+            params=settled.params,
+            priority=settled.priority,
+            timeout=settled.timeout,
+            **turn,
+        )
+        self._submit([Asking(self._scope.declare(name), asked, new)], where)
 
     def _submit(self, nodes: list[Node], where: Location) -> None:
         self._interpreter.submit(nodes, where)

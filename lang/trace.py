@@ -18,6 +18,7 @@ from palmette.lang.tools import ToolResult
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Text
 from palmette.runtime.messages.replies import Finish, Usage
+from palmette.runtime.messages.tool_chats import Said, ToldTurn
 
 Kind = Literal["gen", "select", "text", "fork", "tool"]
 FORMAT = 1
@@ -47,6 +48,8 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish: Finish | None = None
     usage: Usage | None = None
     scores: ChoiceScores | None = None
+    asked: tuple[Said, ...] = ()  # of a turn in a conversation with tools: its messages since the turn before
+    told: ToldTurn | None = None  # what it was answered
     arguments: Any = None  # of a tool
     value: Any = None  # what it returned, where that is JSON
     failed: bool = False
@@ -131,7 +134,7 @@ class Trace(Sequence[TracedCall]):
 class Open:
     """A call that runs."""
 
-    __slots__ = ("chunks", "end", "error", "first", "kind", "name", "parts", "start", "state", "where")
+    __slots__ = ("asked", "chunks", "end", "error", "first", "kind", "name", "parts", "start", "state", "told", "where")
 
     def __init__(self, kind: Kind, name: str, where: Location, state: str, start: float, parts: Sequence[Part]) -> None:
         self.parts = parts
@@ -139,6 +142,13 @@ class Open:
         self.start, self.first, self.end = start, 0.0, 0.0
         self.chunks: list[Chunk | ChoiceScores] = []
         self.error = ""
+        self.asked: tuple[Said, ...] = ()
+        self.told: ToldTurn | None = None
+
+    def answered(self, told: ToldTurn) -> None:
+        """Of a turn in a conversation with tools: what it was answered."""
+        self.told, self.first = told, time.monotonic()
+        self.close()
 
     def add(self, result: Chunk | ChoiceScores) -> None:
         if not self.chunks:
@@ -165,6 +175,12 @@ class Open:
                 "finish": whole.finish,
                 "usage": whole.usage or (whole.finish.usage if whole.finish else None),
             }
+        if self.asked:
+            fields["asked"], fields["appended"] = self.asked, "".join(map(_shown, self.asked))
+        if self.told is not None:
+            said = Said(role="assistant", content=self.told.text, calls=self.told.calls)
+            fields |= {"told": self.told, "text": _content(said), "usage": self.told.usage}
+            fields["reasoning"] = self.told.reasoning
         return TracedCall(
             kind=self.kind,
             state=self.state,
@@ -203,6 +219,12 @@ class Recording:
     ) -> Open:
         call = Open(kind, name or "", where, self.path if state is None else state, start, parts)
         self.calls.append(call)
+        return call
+
+    def ask(self, name: str, where: Location, messages: Sequence[Said]) -> Open:
+        """A turn of a conversation with tools begins; `messages` are new in it."""
+        call = self.begin("gen", name, where, time.monotonic())
+        call.asked = tuple(messages)
         return call
 
     def note(self, kind: Kind, where: Location, parts: Sequence[Part], appended: str, start: float) -> None:
@@ -273,6 +295,16 @@ def _begins(parts: Sequence[Part], appended: str) -> tuple[int, ...]:
             begins.append(found)
             at = found + len(part.text)
     return tuple(begins)
+
+
+def _shown(said: Said) -> str:
+    """A message as people read it."""
+    return f"{said.role}: {_content(said)}\n"
+
+
+def _content(said: Said) -> str:
+    lines = [said.content] if said.content else []
+    return "\n".join([*lines, *(f"{call.name}({call.arguments})" for call in said.calls)])
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from palmette.lang.instructions import (
     Generation,
 )
 from palmette.lang.loop import refuse_on
-from palmette.lang.nodes import Expr, GenNode, TextNode
+from palmette.lang.nodes import AnyOrder, Expr, GenNode, TextNode
 from palmette.lang.recording import MISSING, Ambiguous, Recorded, Recorder, Tracer, has_symbols
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.state import ProgramState
@@ -271,11 +271,23 @@ class TracingState(ProgramState):
                 target = self._scope.find(name, wait=False)
                 self.tracer.values[target] = [self.tracer.values[source] for source in sources]
 
+    def on_begin(self, callback: Callable[[Sequence[Any]], None]) -> None:
+        send = self.on_traced
+
+        def traced(state: TracingState) -> None:
+            callback(state.tracer.plan.tracks[0][0].parts)
+            if send is not None:
+                send(state)
+
+        self.on_traced = traced
+
     def _append(self, items: tuple[Expr, ...], where: Location) -> None:
         if self.tracer.over:
             super()._append(items, where)  # which says that the program has ended
             return
         for item in items:
+            if isinstance(item, AnyOrder):
+                item = self._arranged(item)
             for piece in self.tracer.pieces(item.text) if isinstance(item, TextNode) else (item,):
                 if not isinstance(piece, Symbol):
                     super()._append((piece,), where)

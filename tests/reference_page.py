@@ -34,10 +34,10 @@ it is changed there. [The language](language.md) teaches the names, [the server'
 """
 
 SECTIONS = {
-    "Programs": ("function", "Program", "ProgramState", "StateGroup"),
+    "Programs": ("function", "Program", "Batch", "ProgramState", "StateGroup"),
     "What a program appends": (
-        "gen", "select", "separate_reasoning", "ChoicesMethod", "token_length_normalized", "greedy_token_selection",
-        "unconditional_likelihood_normalized",
+        "gen", "select", "any_order", "separate_reasoning", "ChoicesMethod", "token_length_normalized",
+        "greedy_token_selection", "unconditional_likelihood_normalized",
     ),
     "Turns": (
         "system", "user", "assistant", "system_begin", "system_end", "user_begin", "user_end", "assistant_begin",
@@ -60,6 +60,7 @@ MEMBERS = {
         "aget_meta_info", "text", "atext", "messages", "amessages", "text_iter", "text_async_iter", "sync", "async_",
         "error", "usage", "trace", "hint", "fork", "copy", "gather", "concatenate", "cancel",
     ),
+    "Batch": (),
     "Graph": ("kinds", "named", "mermaid", "svg"),
     "ToolSet": ("schemas", "call", "run", "arun"),
     "Runtime": ("shutdown",),
@@ -75,8 +76,8 @@ MEMBERS = {
 }  # fmt: skip
 """What is shown of a name that has more, which the runtime alone calls. Of others: all that has no underscore."""
 
-NOT_MADE = ("Program", "ProgramState", "StateGroup", "Agent", "Trace", "PalmetteError", "ProgramError", "TraceError",
-            "NotOfType")  # fmt: skip
+NOT_MADE = ("Program", "Batch", "ProgramState", "StateGroup", "Agent", "Trace", "PalmetteError", "ProgramError",
+            "TraceError", "NotOfType")  # fmt: skip
 """Classes whose objects come from somewhere else; nobody calls their constructors."""
 
 

@@ -36,6 +36,7 @@ _NAMES = {
             "assistant_begin",
             "assistant_end",
             "separate_reasoning",
+            "any_order",
         ),
         _LANG + "primitives",
     ),
@@ -51,6 +52,7 @@ _NAMES = {
     **dict.fromkeys(("when", "match", "repeat"), _LANG + "control"),
     **dict.fromkeys(("set_default_backend", "flush_cache"), _LANG + "default"),
     **dict.fromkeys(("function", "Program"), _LANG + "program"),
+    "Batch": _LANG + "batches",
     "ProgramState": _LANG + "state",
     "StateGroup": _LANG + "branches",
     "ProgramError": _LANG + "errors",
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
     from palmette.lang.backends.openai import OpenAI as OpenAI
     from palmette.lang.backends.scripted import ScriptedBackend as ScriptedBackend
+    from palmette.lang.batches import Batch as Batch
     from palmette.lang.branches import StateGroup as StateGroup
     from palmette.lang.choices import ChoicesMethod as ChoicesMethod
     from palmette.lang.choices import greedy_token_selection as greedy_token_selection
@@ -117,6 +120,7 @@ if TYPE_CHECKING:
     from palmette.lang.graph import Graph as Graph
     from palmette.lang.mcp import McpServer as McpServer
     from palmette.lang.otel import export_spans as export_spans
+    from palmette.lang.primitives import any_order as any_order
     from palmette.lang.primitives import assistant as assistant
     from palmette.lang.primitives import assistant_begin as assistant_begin
     from palmette.lang.primitives import assistant_end as assistant_end

@@ -13,6 +13,7 @@ from typing import Protocol
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Step
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.programs import CallResult, ProgramEvent
+from palmette.runtime.messages.tool_chats import AskTurn, ToldTurn
 
 Result = Chunk | ChoiceScores
 
@@ -50,6 +51,28 @@ class ProgramRun(Protocol):
 
     async def answer(self, result: CallResult) -> None:
         """The result of a Call that an event asked for."""
+        ...
+
+
+class ToolChat(Protocol):
+    """A conversation with tools in the model's own format of calls. Each turn is asked with all messages before it."""
+
+    async def ask(self, turn: AskTurn) -> ToldTurn:
+        """The assistant's next turn. Cancelling the caller aborts it."""
+        ...
+
+    async def hint(self, hint: BranchHint) -> None:
+        """Tell the cache what is known of the conversation's future. Never changes a result."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Chatting(Protocol):
+    """A backend that leads such conversations; not every one does."""
+
+    def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
+        """`state`: where the state that asks stands in its program's forks (lang/trace.py: TracedCall)."""
         ...
 
 

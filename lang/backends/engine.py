@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from palmette.lang.backends.base import BackendBranch, ProgramRun
+from palmette.lang.backends.base import BackendBranch, ProgramRun, ToolChat
 from palmette.runtime.errors import EngineDied
 from palmette.runtime.messages.programs import RunProgram
 
@@ -17,6 +17,8 @@ class FrontendLike(Protocol):
     async def open_branch(self, namespace: str = "") -> BackendBranch: ...
 
     def run_program(self, request: RunProgram) -> ProgramRun: ...
+
+    def open_chat(self, namespace: str = "") -> ToolChat: ...
 
     async def flush_cache(self) -> int: ...
 
@@ -53,6 +55,10 @@ class EngineBackend:
     async def run_program(self, request: RunProgram) -> ProgramRun:
         """A compiled program, beside the frontend."""
         return self.engine.frontend.run_program(request)
+
+    def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
+        """A conversation with tools, in the model's own format of calls."""
+        return self.engine.frontend.open_chat(namespace)
 
     async def flush_cache(self) -> int:
         return await self.engine.frontend.flush_cache()

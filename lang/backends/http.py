@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from palmette.lang.backends.base import BackendBranch, ProgramRun, Result
+from palmette.lang.backends.base import BackendBranch, ProgramRun, Result, ToolChat
+from palmette.lang.backends.chat_json import PostedChat
 from palmette.lang.backends.http_programs import HttpProgramRun
 from palmette.lang.backends.wire import CONNECT_SECONDS, Answer, Server
 from palmette.lang.loop import language_loop, run_on
@@ -31,8 +32,8 @@ from palmette.runtime.messages.branches import (
 )
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.programs import RunProgram
-from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
+from palmette.runtime.messages.tool_chats import AskTurn
 
 RUN = "/v1/branches/run"
 CLOSE_SECONDS = 2.0
@@ -79,11 +80,17 @@ class HttpBackend:
     async def flush_cache(self) -> int:
         return int((await self.post("/flush_cache", {}))["flushed_pages"])
 
-    async def chat(self, body: dict[str, Any], params: SamplingParams, namespace: str) -> dict[str, Any]:
-        """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
-        options = msgspec.to_builtins(params)  # those that aren't defaults; the server refuses what a chat has not
-        salt = {"cache_salt": namespace} if namespace else {}
-        return await self.post("/v1/chat/completions", {"model": "default", **options, **body, **salt})
+    def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
+        """A conversation with tools, in the model's own format of calls."""
+
+        async def post(turn: AskTurn, body: dict[str, Any]) -> dict[str, Any]:
+            options = msgspec.to_builtins(turn.params)  # those that aren't defaults; the server refuses what it has not
+            options |= {"priority": turn.priority} if turn.priority is not None else {}
+            options |= {"deadline": turn.timeout} if turn.timeout is not None else {}
+            salt = {"cache_salt": namespace} if namespace else {}
+            return await self.post("/v1/chat/completions", {"model": "default", **options, **body, **salt})
+
+        return PostedChat(post)
 
     def close_soon(self, branch_id: str) -> None:
         """Close a branch with the next message to the server, or with one for all that have ended by then."""

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from palmette.lang.backends.base import BackendBranch, Result
+from palmette.lang.backends.base import BackendBranch, Result, ToolChat
+from palmette.lang.backends.chat_json import PostedChat, usage_of
 from palmette.lang.backends.wire import Answer, Server
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import (
@@ -41,6 +42,7 @@ from palmette.runtime.messages.branches import (
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.replies import Finish, FinishReason, Usage
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tool_chats import AskTurn
 
 Api = Literal["chat", "completions"]
 
@@ -159,13 +161,17 @@ class OpenAI:
                     raise InternalError(f"{self.base_url}{path}: {_said(event)}")
                 yield event
 
-    async def chat(self, body: dict[str, Any], params: SamplingParams, namespace: str) -> dict[str, Any]:
-        """A whole chat with tools, in the model's own format of calls; see lang/native_turns.py."""
+    def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
+        """A conversation with tools, in the model's own format of calls."""
         self._check_namespace(namespace)
-        sent = {"model": self.model, **self.options(params), **body, **self.extra_body}
+        return PostedChat(self._post_turn)
+
+    async def _post_turn(self, turn: AskTurn, body: dict[str, Any]) -> dict[str, Any]:
+        if turn.priority is not None:
+            raise Unsupported(f"priority={turn.priority!r}: an OpenAI-compatible API has none.", param="priority")
+        sent = {"model": self.model, **self.options(turn.params), **body, **self.extra_body}
         self.calls += 1
-        path = "/chat/completions"
-        async with self._posted(path, sent) as answer:
+        async with self._posted("/chat/completions", sent) as answer:
             reply: dict[str, Any] = msgspec.json.decode(await answer.body())
             return reply
 
@@ -306,7 +312,7 @@ class _Branch:
                         yield Chunk(text=text, answer=text, reasoning=thought if step.reasoning else "")
         whole = "".join(texts)
         self._text += whole
-        used = _usage(usage)
+        used = usage_of(usage)
         # No token ids are known, so the history keeps the text.
         yield Chunk(finish=Finish(reason=reason, usage=used, kept_tokens=0, kept_bytes=whole.encode()), usage=used)
 
@@ -422,19 +428,7 @@ async def _whole(events: AsyncIterator[dict[str, Any]]) -> tuple[str, Usage]:
     async for event in events:
         usage = event.get("usage") or usage
         texts += [choice.get("text") or "" for choice in event.get("choices") or ()]
-    return "".join(texts), _usage(usage)
-
-
-def _usage(given: dict[str, Any]) -> Usage:
-    details = given.get("prompt_tokens_details") or {}
-    prompt, cached = int(given.get("prompt_tokens") or 0), int(details.get("cached_tokens") or 0)
-    return Usage(
-        prompt_tokens=prompt,
-        completion_tokens=int(given.get("completion_tokens") or 0),
-        cached_tokens=cached,
-        reusable_tokens=cached,
-        computed_tokens=prompt - cached,
-    )
+    return "".join(texts), usage_of(usage)
 
 
 def _said(body: Any) -> str:

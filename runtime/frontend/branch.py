@@ -180,7 +180,12 @@ class Branch:
                     self._keep(state, generation)
 
     async def score(
-        self, parts: Sequence[Part], choices: Sequence[str], *, unconditional: bool = False
+        self,
+        parts: Sequence[Part],
+        choices: Sequence[str],
+        *,
+        unconditional: bool = False,
+        scheduling: Scheduling | None = None,
     ) -> ChoiceScores:
         """Append `parts`, then score each choice as a continuation. Nothing else is appended."""
         async with self._turn:
@@ -192,7 +197,7 @@ class Branch:
                     choices,
                     namespace=self._namespace,
                     unconditional=unconditional,
-                    scheduling=self._scheduling,
+                    scheduling=scheduling or self._scheduling,
                 )
             )
             self._running = work
@@ -210,7 +215,7 @@ class Branch:
 
     async def _choose(self, step: ScoreStep) -> ChoiceScores:
         unconditional = step.unconditional or step.method == "unconditional_likelihood_normalized"
-        scores = await self.score(step.parts, step.choices, unconditional=unconditional)
+        scores = await self.score(step.parts, step.choices, unconditional=unconditional, scheduling=self._wanted(step))
         if step.method is None:
             return scores
         chosen = DECIDE[step.method](scores)
@@ -257,7 +262,7 @@ class Branch:
             self._running.cancel()
         self._state = BranchState()
 
-    def _wanted(self, step: GenerateStep) -> Scheduling:
+    def _wanted(self, step: GenerateStep | ScoreStep) -> Scheduling:
         """How soon the step is wanted: as it says, else as the branch's verbs are."""
         own = {
             name: value

@@ -31,6 +31,7 @@ from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.output_ids import OutputIds
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
+from palmette.runtime.frontend.tool_chat import ToolChat
 from palmette.runtime.link import EngineLink
 from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.hints import Hint
@@ -445,6 +446,10 @@ class Frontend:
     async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch:
         """A new branch; see lang/backends/base.py for its verbs. `scheduling`: of each of them."""
         return Branch(self, namespace=namespace, scheduling=scheduling)
+
+    def open_chat(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> ToolChat:
+        """A conversation with tools in the model's own format; see lang/backends/base.py for its verbs."""
+        return ToolChat(self.chats, self.hint, namespace=namespace, scheduling=scheduling)
 
     def run_program(self, request: RunProgram, scheduling: Scheduling = Scheduling()) -> GraphRun:
         """A compiled program, as one run. Raises InvalidRequest for a plan that can't be run."""

@@ -29,7 +29,6 @@ from palmette.runtime.messages.branches import (
     EndRole,
     GenerateStep,
     Part,
-    ScoreStep,
     Text,
     Tokens,
 )
@@ -330,7 +329,8 @@ class _Track:
             case Write():
                 await self._write(operation)
             case Choose():
-                await self._choose(operation)
+                async with within(operation.timeout):
+                    await self._choose(operation)
             case Divide(tracks=tracks):
                 await self._divide(tracks)
             case Join(tracks=tracks):
@@ -488,7 +488,7 @@ class _Track:
     async def _choose(self, operation: Choose) -> None:
         parts, self._pending = tuple(self._pending), []
         self.history += parts
-        step = ScoreStep(parts=parts, choices=operation.choices, method=operation.method)
+        step = operation.step(parts, self._priority(operation))
         async with aclosing(self.branch.run([step])) as results:
             async for _, scores in results:
                 assert isinstance(scores, ChoiceScores), "a selection gives scores"
@@ -583,7 +583,7 @@ class _Track:
         self._grow(appended)
         self._emit(chunk=Chunk(appended=appended))
 
-    def _priority(self, operation: Write) -> int | None:
+    def _priority(self, operation: Write | Choose) -> int | None:
         """Its own; else, where that is wanted, what the whole program waits for goes before what runs beside it."""
         critical = self._run.request.critical_first and (self.number, self.at) in self._run.forecast.critical
         if operation.priority is not None or not critical:

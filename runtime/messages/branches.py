@@ -93,13 +93,16 @@ class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class ScoreStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Score"):
     """Append `parts`, score each choice behind them, and append the best by `method`; without one nothing more.
 
-    Answered by ChoiceScores. `unconditional`: the choices' likelihood without the branch is wanted, too.
+    Answered by ChoiceScores. `unconditional`: the choices' likelihood without the branch is wanted, too. `priority` and
+    `deadline` as a GenerateStep's.
     """
 
     parts: tuple[Part, ...] = ()
     choices: tuple[str, ...]
     method: ChoicesMethod | None = None
     unconditional: bool = False
+    priority: int | None = None
+    deadline: float | None = None  # seconds
 
 
 class ExtendStep(msgspec.Struct, frozen=True, kw_only=True, tag="Extend"):

@@ -14,7 +14,16 @@ from typing import Literal
 import msgspec
 
 from palmette.runtime.errors import ErrorInfo, InvalidRequest
-from palmette.runtime.messages.branches import BeginRole, ChoiceScores, ChoicesMethod, Chunk, EndRole, Text
+from palmette.runtime.messages.branches import (
+    BeginRole,
+    ChoiceScores,
+    ChoicesMethod,
+    Chunk,
+    EndRole,
+    Part,
+    ScoreStep,
+    Text,
+)
 from palmette.runtime.messages.sampling import SamplingParams
 
 Scalar = str | int | float | bool
@@ -91,6 +100,14 @@ class Choose(_Operation, frozen=True):
     choices: tuple[str, ...]
     method: ChoicesMethod
     slot: int
+    priority: int | None = None
+    timeout: float | None = None  # seconds
+
+    def step(self, parts: tuple[Part, ...], priority: int | None) -> ScoreStep:
+        """It as a step of a branch, behind `parts`."""
+        return ScoreStep(
+            parts=parts, choices=self.choices, method=self.method, priority=priority, deadline=self.timeout
+        )
 
 
 class Divide(_Operation, frozen=True):

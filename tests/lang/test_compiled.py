@@ -486,4 +486,5 @@ def test_what_plans_begin_with() -> None:
 
     plans = [asking.trace(question=question).plan for question in ("when", "where", "what")]
     alike = (BeginRole("system"), Text("Answer."), EndRole("system"), BeginRole("user"), Text("Now: wh"))
-    assert shared_parts(plans) == alike
+    assert shared_parts([plan.tracks[0][0].parts for plan in plans]) == alike
+    assert shared_parts([(Text("on"), Text("ce"), EndRole("x")), (Text("on"), Text("ly"))]) == (Text("on"),)

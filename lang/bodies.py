@@ -1,0 +1,127 @@
+"""A program's function, run on a state: in this thread, as a coroutine, in a thread of the pool, or without a model.
+
+What it raises fails its state at the program's line. Program (program.py) and batches (batches.py) are its callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from palmette.lang.calls import ProgramCall
+from palmette.lang.errors import Location, TraceError, is_ours, raised_at, recurs_at
+from palmette.lang.nesting import endless, running
+from palmette.lang.ordering import Arranges
+from palmette.lang.recording import Tracer, refusal
+from palmette.lang.state import ProgramState
+from palmette.lang.threads import program_threads
+from palmette.lang.tracing import TracingState
+
+
+class Body:
+    """`func`, as the program `name`."""
+
+    def __init__(self, func: Callable[..., Any], name: str, *, is_async: bool) -> None:
+        self.func = func
+        self.name = name
+        self.is_async = is_async
+
+    def run(self, state: ProgramState, call: ProgramCall, *, quiet: bool = False) -> None:
+        """In this thread. `quiet`: its exception is kept in the state instead of raised."""
+        state.begin(call.deadline)
+        try:
+            with running(call.chain), _refusing(state):
+                state.ret_value = self.func(state, *call.args, **call.kwargs)
+            state.finish()
+        except BaseException as cause:
+            self._failed(state, cause, call)
+            if quiet and isinstance(cause, Exception):
+                return
+            raise
+
+    async def arun(self, state: ProgramState, call: ProgramCall, *, quiet: bool = False) -> None:
+        """A coroutine program, in this task."""
+        state.begin(call.deadline)
+        try:
+            with running(call.chain), _refusing(state):
+                state.ret_value = await self.func(state, *call.args, **call.kwargs)
+            state.finish()
+        except BaseException as cause:
+            self._failed(state, cause, call)
+            if quiet and isinstance(cause, Exception):
+                return
+            raise
+
+    async def run_in_thread(self, state: ProgramState, call: ProgramCall) -> None:
+        """In a thread of its pool, for a coroutine that waits; raises what it raises."""
+        ended: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                self.run(state, call)
+            except BaseException as cause:
+                ended.set_exception(cause)
+            else:
+                ended.set_result(None)
+
+        program_threads.submit(work)
+        await asyncio.wrap_future(ended)
+
+    def run_beside(self, state: ProgramState, call: ProgramCall) -> None:
+        """In a thread of the pool, beside the caller. Its exception is kept in the state."""
+        state.body_waits(program_threads.submit(lambda: self.run(state, call, quiet=True)))
+
+    def traced(self, call: ProgramCall, ordering: Arranges | None = None) -> Tracer:
+        """Run it without a model. Raises what it raises, and TraceError."""
+        state = TracingState(call.backend, call.sampling, Tracer(), namespace=call.namespace)
+        state.ordering = ordering
+        try:
+            with running(call.chain), _refusing(state):
+                result = self.func(state, *call.args, **call.kwargs)
+                state.ret_value = _without_waiting(result) if self.is_async else result
+            state.finish()
+        except BaseException as cause:
+            self._failed(state, cause, call)
+            raise
+        return state.tracer
+
+    def _failed(self, state: ProgramState, cause: BaseException, call: ProgramCall) -> None:
+        code = self.func.__code__ if hasattr(self.func, "__code__") else None
+        start = call.where  # of an agent's own program, too
+        if code is not None and not is_ours(code.co_filename):
+            start = Location(code.co_filename, code.co_firstlineno, self.name)
+        state.abandon(cause, raised_at(cause.__traceback__) or start, "the program raised")
+
+
+@contextmanager
+def _refusing(state: object) -> Iterator[None]:
+    """The body of a program: a recursion without an end is said to be one, and what a body that is traced raises
+    because a value isn't there becomes a TraceError."""
+    try:
+        yield
+    except RecursionError as error:
+        where = recurs_at(error.__traceback__)
+        if where is None:
+            raise
+        raise endless(f"{where.function}() calls itself, or others that call it, too often", where, "call") from error
+    except Exception as error:
+        if not isinstance(state, TracingState):
+            raise
+        said = refusal(error, state.tracer, raised_at(error.__traceback__))
+        if said is error:
+            raise
+        raise said from error
+
+
+def _without_waiting(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that waits for nothing but its state. Raises TraceError where it does."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    finally:
+        work.close()
+    raise TraceError("The program waits for something that is not its state, so it can't be traced beforehand.")
