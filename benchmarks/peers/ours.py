@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from benchmarks.drivers.engine import EngineDriver
@@ -31,8 +31,9 @@ class PalmetteServer:
         facts = machine()
         return {"palmette": facts["palmette"], "commit": facts["commit"], "torch": facts["torch"]}
 
-    @contextlib.asynccontextmanager
-    async def start(self, setup: Setup) -> AsyncIterator[Driver]:
+    @contextlib.contextmanager
+    def serve(self, setup: Setup) -> Iterator[str]:
+        """A running server's URL."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         command = [
@@ -42,6 +43,11 @@ class PalmetteServer:
         log = setup.logs / f"{self.name}.log"
         environment = {"PYTHONPATH": str(ROOT / ".src")}
         with server_process(command, health=f"{url}/health", log=log, environment=environment):
+            yield url
+
+    @contextlib.asynccontextmanager
+    async def start(self, setup: Setup) -> AsyncIterator[Driver]:
+        with self.serve(setup) as url:
             driver = ServerDriver(self.name, url, PalmetteNative(), setup.encode, reset_path="/flush_cache")
             try:
                 yield driver

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes.util
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,8 +64,9 @@ class VllmCpuServer:
                 return [*libraries, Path(found)]
         return libraries
 
-    @contextlib.asynccontextmanager
-    async def start(self, setup: Setup) -> AsyncIterator[Driver]:
+    @contextlib.contextmanager
+    def serve(self, setup: Setup, *options: str) -> Iterator[str]:
+        """A running server's URL; the model is called "model". `options`: of its command. Raises PeerError."""
         if not any("tcmalloc" in library.name for library in self._preloaded()):
             raise PeerError("vLLM is a quarter slower without tcmalloc: apt-get install libtcmalloc-minimal4.")
         folder = export_folder(setup.model)
@@ -75,6 +76,7 @@ class VllmCpuServer:
             str(self.venv.folder / "bin" / "vllm"), "serve", str(folder), "--served-model-name", "model",
             "--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16", "--max-model-len", "4096",
             "--max-num-seqs", "64", "--enable-prefix-caching", "--enable-prompt-tokens-details",
+            *options,
         ]  # fmt: skip
         environment = {
             "LD_PRELOAD": ":".join(str(library) for library in self._preloaded()),
@@ -86,6 +88,11 @@ class VllmCpuServer:
         }
         log = setup.logs / f"{self.name}.log"
         with server_process(command, health=f"{url}/health", log=log, environment=environment, timeout=600):
+            yield url
+
+    @contextlib.asynccontextmanager
+    async def start(self, setup: Setup) -> AsyncIterator[Driver]:
+        with self.serve(setup) as url:
             dialect = OpenAICompletions("model")
             driver = ServerDriver(self.name, url, dialect, setup.encode, reset_path="/reset_prefix_cache")
             try:
