@@ -20,9 +20,9 @@ import numpy as np
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
-from palmette.runtime.grammar.compile import ByteSpace, Compiler, Grammar, GrammarSource
+from palmette.runtime.grammar.compile import ByteSpace, Compiler, Grammar, GrammarSource, build_stop
 from palmette.runtime.grammar.protocol import Limits, mask_words
-from palmette.runtime.grammar.stop_pattern import StopPattern, StopWatch
+from palmette.runtime.grammar.stop_pattern import StopWatch
 
 LIMIT = 5.0  # seconds for one pattern; the limits given are 2
 PARTS = [
@@ -76,7 +76,7 @@ def check(grammar: Grammar, text: str, chance: random.Random) -> None:
 def check_stop(text: str, chance: random.Random) -> None:
     """As a stop_regex it is an error, or finds what `re` finds first."""
     try:
-        watch = StopWatch(StopPattern(text, Limits(seconds=2.0)))
+        watch = StopWatch(build_stop(GrammarSource(kind="stop_regex", text=text), Limits(seconds=2.0)))
         judge = re.compile(text)
     except (GrammarError, re.error):
         return

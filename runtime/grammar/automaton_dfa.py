@@ -6,7 +6,7 @@ Called by the automaton. Every loop draws on a Budget, so that no pattern can st
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from time import monotonic
+from time import thread_time
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.protocol import TooSlow
 
 Moves = dict[int, frozenset[int]]
 """class → a set of nondeterministic states."""
@@ -33,13 +34,17 @@ class TooLarge(GrammarError):
     """The automaton would pass a limit. Another engine may take the pattern."""
 
 
+class TooLong(TooLarge, TooSlow):
+    """The time for it is over."""
+
+
 class Budget:
-    """What one compilation may still use: states, time, and work."""
+    """What one compilation may still use: states, work, and CPU time of its thread."""
 
     def __init__(self, states: int, seconds: float) -> None:
         self.states = states
         self._seconds = seconds
-        self._deadline = monotonic() + seconds
+        self._deadline = thread_time() + seconds
         self._work = MAX_WORK
         self._until_look = 0
 
@@ -51,8 +56,9 @@ class Budget:
             raise self.too_large("takes too many steps to compile")
         if self._until_look < 0:
             self._until_look = 20_000
-            if monotonic() > self._deadline:
-                raise self.too_large(f"takes longer than {self._seconds:g} seconds to compile")
+            if thread_time() > self._deadline:
+                problem = self.too_large(f"takes longer than {self._seconds:g} seconds to compile")
+                raise TooLong(problem.message, hint=problem.hint, param=problem.param)
 
     def check_states(self, count: int) -> None:
         if count > self.states:

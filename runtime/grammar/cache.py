@@ -6,6 +6,7 @@ Bounded: the least recently used go first. A vocabulary's masks live as long as 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -29,11 +30,12 @@ def masks_of(space: TokenSpace) -> Masks:
 
 
 class Cache(Generic[T]):
-    """At most `count` of what was compiled, by a key of its content."""
+    """At most `count` of what was compiled, of `most` bytes as `weigh` tells them, by a key of its content."""
 
-    def __init__(self, count: int = 256) -> None:
-        self._count = count
+    def __init__(self, count: int, most: int, weigh: Callable[[T], int]) -> None:
+        self._count, self._most, self._weigh = count, most, weigh
         self._kept: OrderedDict[str, T] = OrderedDict()
+        self._bytes = 0
         self._lock = Lock()
 
     def __len__(self) -> int:
@@ -47,8 +49,11 @@ class Cache(Generic[T]):
             return found
 
     def put(self, key: str, compiled: T) -> None:
+        """What is heavier than all that may be kept stays alone."""
         with self._lock:
+            before = self._kept.pop(key, None)
+            self._bytes += self._weigh(compiled) - (0 if before is None else self._weigh(before))
             self._kept[key] = compiled
-            self._kept.move_to_end(key)
-            if len(self._kept) > self._count:
-                self._kept.popitem(last=False)
+            while len(self._kept) > 1 and (len(self._kept) > self._count or self._bytes > self._most):
+                _, dropped = self._kept.popitem(last=False)
+                self._bytes -= self._weigh(dropped)

@@ -1,6 +1,6 @@
 """kind "choices": the output is one of a list of strings, drawn token by token with the sampling parameters.
 
-A Builder for compile.py. The automaton is that of a regex of plain alternatives.
+Drawn for drawing.py. The automaton is that of a regex of plain alternatives.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ import msgspec
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton import automaton
-from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
-from palmette.runtime.grammar.cache import masks_of
-from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.blueprint import Automata
+from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.regex_charset import single
 from palmette.runtime.grammar.regex_syntax import Chars, Choice, Sequence
 
 
-def build_choices(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+def draw_choices(source: GrammarSource, limits: Limits) -> Automata:
     """`source.text` is a JSON list of strings. Raises GrammarError for anything else."""
     try:
         choices = msgspec.json.decode(source.text, type=list[str])
@@ -33,4 +32,4 @@ def build_choices(source: GrammarSource, space: TokenSpace, limits: Limits) -> G
         )  # fmt: skip
     letters = {character: Chars(single(character)) for character in set().union(*choices)}
     options = tuple(Sequence(tuple(letters[character] for character in choice)) for choice in dict.fromkeys(choices))
-    return AutomatonGrammar(source, automaton(Choice(options), limits), space, masks_of(space))
+    return Automata((automaton(Choice(options), limits),))

@@ -7,21 +7,23 @@ scheduler or a tokenizer's library.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from threading import Lock
-from time import monotonic
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.after_reasoning import AfterReasoning
 from palmette.runtime.grammar.after_reasoning import build as build_after_reasoning
-from palmette.runtime.grammar.cache import Cache
-from palmette.runtime.grammar.choices import build_choices
-from palmette.runtime.grammar.dialects import build_lark, build_rules
+from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+from palmette.runtime.grammar.blueprint import Automata, Blueprint
+from palmette.runtime.grammar.compilations import Compilations, Pending, Share, Threads
+from palmette.runtime.grammar.contained import Contained, Wanted
+from palmette.runtime.grammar.contained_child import Job
+from palmette.runtime.grammar.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, marks_of
+from palmette.runtime.grammar.llg import LlgGrammar, make_ready
+from palmette.runtime.grammar.maybe_reasoning import MaybeReasoning
 from palmette.runtime.grammar.protocol import (
-    Builder,
     Explanation,
     Grammar,
     GrammarSource,
@@ -30,29 +32,44 @@ from palmette.runtime.grammar.protocol import (
     TokenSpace,
     check_size,
 )
-from palmette.runtime.grammar.regex import build_regex
-from palmette.runtime.grammar.schema.compile import build_with as build_schema
-from palmette.runtime.grammar.schema.compile import xgrammar_backend
+from palmette.runtime.grammar.schema.compile import build_xgrammar, options_of, xgrammar_backend
 from palmette.runtime.grammar.schema.keywords import keywords
 from palmette.runtime.grammar.stop_pattern import StopPattern
-from palmette.runtime.grammar.tags import build as build_tags
+from palmette.runtime.grammar.tag_marks import Marks
 from palmette.runtime.vocabulary import Vocabulary
 
-__all__ = ["Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "build", "compile", "keywords"]
+__all__ = [
+    "Compilations", "Compiler", "Explanation", "Grammar", "GrammarSource", "Limits", "Matcher", "Pending", "Share",
+    "build", "compile", "keywords",
+]  # fmt: skip
 
-T = TypeVar("T")
+Builder = Callable[[GrammarSource, TokenSpace, Limits, Drawer], Grammar]
+"""Compiles one kind. Raises GrammarError for a source that is wrong or too large, naming the position."""
+
+CACHED_BYTES = 256 << 20
+_BYTES_A_RULE_BYTE = 100  # that llguidance holds of rules, as measured
+_UNKNOWN_BYTES = 1 << 20
+
+
+def build_drawn(source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer = draw) -> Grammar:
+    """A kind that is drawn here or elsewhere."""
+    return finish(draw(source, marks_of(space), limits), source, space)
+
+
+def _build_schema(source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer) -> Grammar:
+    if options_of(source).backend == "llguidance":
+        return build_drawn(source, space, limits, draw)
+    return build_xgrammar(source, space, limits)
+
 
 BUILDERS: dict[str, Builder] = {
-    "regex": build_regex,
-    "choices": build_choices,
-    "json_schema": build_schema,
-    "ebnf": build_rules,
-    "gbnf": build_rules,
-    "lark": build_lark,
-    "structural_tag": build_tags,
-    "after_reasoning": lambda source, space, limits: build_after_reasoning(source, space, limits, build),
+    **dict.fromkeys(set(DRAWN) - {"stop_regex"}, build_drawn),
+    "json_schema": _build_schema,
+    "after_reasoning": lambda source, space, limits, draw: build_after_reasoning(
+        source, space, limits, lambda inner, space, limits: build(inner, space, limits, draw)
+    ),
 }
-"""kind → what compiles it. A new kind is one line here."""
+"""kind → what compiles it. A new kind is one line here, or in DRAWN."""
 
 
 class Encodes(Protocol):
@@ -94,7 +111,7 @@ class ByteSpace:
         return list(text.encode())
 
 
-def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+def build(source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer = draw) -> Grammar:
     """Compiles afresh. Raises GrammarError, naming the position in the source."""
     builder = BUILDERS.get(source.kind)
     if builder is None:
@@ -102,92 +119,27 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
             f"{source.kind!r} is no kind of grammar.", hint=f"Kinds: {', '.join(sorted(BUILDERS))}.", param="kind"
         )
     check_size(source, limits)
-    return builder(source, space, limits)
+    return builder(source, space, limits, draw)
 
 
-class Pending(Generic[T]):
-    """A compilation under way. Asked for by the scheduler's loop, which never waits."""
-
-    def __init__(self, kind: str, seconds: float) -> None:
-        """`seconds`: how long it may take."""
-        self.kind = kind
-        self._limit = seconds
-        self._future: Future[T] = Future()
-        self._started: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """Since it began to be compiled."""
-        return 0.0 if self._started is None else monotonic() - self._started
-
-    @property
-    def ready(self) -> bool:
-        """`result` returns, or raises, at once."""
-        return self._future.done() or self._overdue
-
-    def result(self) -> T:
-        """What was compiled. Raises GrammarError for a bad source, or one that took too long. Waits for it."""
-        left = None if self._started is None else max(0.0, self._started + self._limit - monotonic())
-        try:
-            return self._future.result(left)
-        except TimeoutError:
-            raise GrammarError(
-                f"The {self.kind} takes longer than {self._limit:g} seconds to compile.",
-                hint="Make the grammar smaller.",
-                param=self.kind,
-            ) from None
-
-    @property
-    def _overdue(self) -> bool:
-        return self._started is not None and monotonic() > self._started + self._limit
-
-    def run(self, work: Callable[[], T]) -> None:
-        """In a thread of the compiler."""
-        self._started = monotonic()  # waiting for a thread doesn't count: others' grammars must not fail this one
-        try:
-            self._future.set_result(work())
-        except BaseException as error:  # handed to whoever asks for the result
-            self._future.set_exception(error)
+def build_stop(source: GrammarSource, limits: Limits, draw: Drawer = draw) -> StopPattern:
+    """A source of kind "stop_regex"."""
+    check_size(source, limits)
+    drawn = draw(source, Marks({}, ()), limits)
+    assert isinstance(drawn, Automata)
+    return StopPattern(source.text, drawn)
 
 
-class Compilations(Generic[T]):
-    """What is compiled of one sort of sources: cached by content, at once (`compile`) or in threads (`submit`).
-
-    Safe from several threads. Requests that ask for the same source while it compiles share the work.
-    """
-
-    def __init__(
-        self, build: Callable[[GrammarSource], T], threads: ThreadPoolExecutor, *, seconds: float, cached: int
-    ) -> None:
-        self._build = build
-        self._threads = threads
-        self._seconds = seconds
-        self._cache: Cache[T] = Cache(cached)
-        self._pending: dict[str, Pending[T]] = {}
-        self._lock = Lock()
-
-    def cached(self, source: GrammarSource) -> T | None:
-        return self._cache.get(source.key)
-
-    def compile(self, source: GrammarSource) -> T:
-        """In the caller's thread. Raises GrammarError."""
-        key = source.key
-        compiled = self._cache.get(key)
-        if compiled is None:
-            compiled = self._build(source)
-            self._cache.put(key, compiled)
-        return compiled
-
-    def submit(self, source: GrammarSource) -> Pending[T]:
-        """Starts compiling; returns at once."""
-        key = source.key
-        with self._lock:
-            pending = self._pending.get(key)
-            if pending is None or pending.ready:
-                self._pending = {other: one for other, one in self._pending.items() if not one.ready}
-                pending = self._pending[key] = Pending(source.kind, self._seconds)
-                self._threads.submit(pending.run, lambda: self.compile(source))
-            return pending
+def weight(grammar: Grammar) -> int:
+    """About how many bytes it holds, masks aside."""
+    match grammar:
+        case AutomatonGrammar():
+            return grammar.automaton.nbytes
+        case LlgGrammar():
+            return _BYTES_A_RULE_BYTE * len(grammar.lark)
+        case AfterReasoning() | MaybeReasoning():
+            return weight(grammar.inner)
+    return _UNKNOWN_BYTES  # another library's
 
 
 class Compiler(Compilations[Grammar]):
@@ -202,6 +154,7 @@ class Compiler(Compilations[Grammar]):
         *,
         limits: Limits | None = None,
         cached: int = 256,
+        cached_bytes: int = CACHED_BYTES,
         threads: int = 2,
         schema_backend: str = "llguidance",
     ) -> None:
@@ -209,22 +162,62 @@ class Compiler(Compilations[Grammar]):
             xgrammar_backend()
         self.space = space
         self.limits = limits = limits or Limits()
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="grammar")
+        quick = msgspec.structs.replace(limits, quick=True, seconds=min(QUICK_SECONDS, limits.seconds))
+        self._pools = pools = Threads(threads)
+        self._children = children = Contained()
+        self._is_ready = False
 
-        def built(source: GrammarSource) -> Grammar:
-            if source.kind == "json_schema" and schema_backend != "llguidance":
-                options = {"backend": schema_backend, **source.options}
-                source = msgspec.structs.replace(source, options=options)
-            return build(source, space, limits)
+        def in_child(wanted: Wanted) -> Drawer:
+            def drawn(source: GrammarSource, marks: Marks, limits: Limits) -> Blueprint:
+                job = Job(source, dict(marks.special_pieces), tuple(marks.eos_ids), limits)
+                return children.draw(job, wanted)
 
-        super().__init__(built, pool, seconds=limits.seconds, cached=cached)
+            return drawn
+
+        def chosen(source: GrammarSource) -> GrammarSource:
+            if source.kind != "json_schema" or schema_backend == "llguidance":
+                return source
+            return msgspec.structs.replace(source, options={"backend": schema_backend, **source.options})
+
+        def grammars(limits: Limits, draw: Drawer) -> Callable[[GrammarSource], Grammar]:
+            return lambda source: build(chosen(source), space, limits, draw)
+
+        def stops(limits: Limits, draw: Drawer) -> Callable[[GrammarSource], StopPattern]:
+            return lambda source: build_stop(source, limits, draw)
+
+        super().__init__(
+            grammars(limits, draw),
+            pools,
+            tried=grammars(quick, draw),
+            contained=lambda source, wanted: grammars(limits, in_child(wanted))(source),
+            weigh=weight,
+            seconds=limits.seconds,
+            cached=cached,
+            cached_bytes=cached_bytes,
+        )
         self.stops: Compilations[StopPattern] = Compilations(
-            lambda source: StopPattern(source.text, limits), pool, seconds=limits.seconds, cached=cached
+            stops(limits, draw),
+            pools,
+            tried=stops(quick, draw),
+            contained=lambda source, wanted: stops(limits, in_child(wanted))(source),
+            weigh=lambda pattern: pattern.nbytes,
+            seconds=limits.seconds,
+            cached=cached,
+            cached_bytes=cached_bytes,
         )
 
+    def make_ready(self) -> None:
+        """What the first grammar over a large vocabulary would wait for, a few tenths of a second. Done once."""
+        if not self._is_ready:
+            self._is_ready = True
+            make_ready(self.space)
+
     def close(self) -> None:
-        """Drops what hasn't started; waits for what has, which the limits bound."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Gives up what is being compiled."""
+        self.give_up()
+        self.stops.give_up()
+        self._pools.close()
+        self._children.close()
 
 
 @lru_cache(maxsize=4)

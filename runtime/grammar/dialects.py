@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.llg import LlgGrammar
+from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.llg_depth import nesting
-from palmette.runtime.grammar.protocol import GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.schema import charsets
 from palmette.runtime.grammar.schema.charsets import CharSet
 
@@ -368,19 +368,19 @@ def _counts(least: int, most: int | None) -> str:
     return short or f"{{{least},{'' if most is None else most}}}"
 
 
-def build_rules(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
+def draw_rules(source: GrammarSource, limits: Limits) -> RuleText:
     """The kinds "ebnf" and "gbnf". Lark is known by its rule start and by having no `::=`."""
     if source.kind == "ebnf" and _START.search(source.text) and "::=" not in _LARK_PARTS.sub(" ", source.text):
-        return build_lark(source, space, limits)
+        return draw_lark(source, limits)
     _no_options(source)
-    return LlgGrammar(source, space, lark_of(source.text, source.kind))
+    return RuleText(lark=lark_of(source.text, source.kind))
 
 
 _START = re.compile(r"(?m)^\s*\??start\b")
 _LARK_PARTS = re.compile(r'"(?:[^"\\\n]|\\.)*"i?|/(?:[^/\\\n]|\\.)+/[a-z]*|//[^\n]*|#[^\n]*')
 
 
-def build_lark(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
+def draw_lark(source: GrammarSource, limits: Limits) -> RuleText:
     """The kind "lark", and "ebnf" that is written in it."""
     _no_options(source)
     bare = _LARK_PARTS.sub(" ", source.text)
@@ -390,7 +390,7 @@ def build_lark(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgG
             raise GrammarError(f"The Lark grammar uses {found!r}: {why}.", param=source.kind)
     if not _START.search(bare):
         raise GrammarError("The Lark grammar has no rule start.", hint="Call the first rule start.", param=source.kind)
-    return LlgGrammar(source, space, source.text)
+    return RuleText(lark=source.text)
 
 
 def _no_options(source: GrammarSource) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from random import Random
 from threading import Lock
 from time import thread_time
 from typing import Any
@@ -17,9 +18,11 @@ import numpy.typing as npt
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.llg_closing import Closer, closes
 from palmette.runtime.grammar.llg_depth import check_depth
+from palmette.runtime.grammar.llg_refusals import MAX_GRAMMAR, MAX_ROW_ITEMS, refusal
 from palmette.runtime.grammar.protocol import (
     Explanation,
     GrammarSource,
@@ -31,10 +34,10 @@ from palmette.runtime.grammar.protocol import (
 )
 from palmette.runtime.machine import usable_threads
 
-MAX_GRAMMAR = 2_000_000  # symbols
 SLOW = 0.05  # seconds of accepting one token that others notice
 PATIENCE = 1.0  # seconds of such tokens after which an output is given up
 BYTE_EOS = 256
+VETTED_TEXTS, VETTED_TOKENS = 4, 400  # followed before large rules are taken
 SPECIAL = b"\xff"  # before the number of a special token, where llguidance tells it as bytes
 FILLING_THREADS = 8  # at most, that fill the masks of a batch
 FEW_THREADS, FEW_MASKS = 4, 32  # below either, waking threads costs more than they save (30 µs a mask)
@@ -118,19 +121,50 @@ def closer_of(space: TokenSpace) -> Closer:
     return found
 
 
-def start(tokenizer: LLTokenizer, lark: str) -> LLMatcher:
-    """Raises GrammarError with llguidance's own message, which has the line."""
-    check_depth(lark)
-    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, verbose_errors=False)
+def make_ready(space: TokenSpace) -> None:
+    """Makes what all grammars over a vocabulary share. Most of it holds the interpreter's lock."""
+    _TOKENIZERS.of(space)
+    closer_of(space)
+
+
+def start(tokenizer: LLTokenizer, lark: str, *, kind: str = "grammar", vetted: bool = False) -> LLMatcher:
+    """At the start of a text. Raises GrammarError, in our words, for what is found out by the first token, too.
+
+    `vetted`: it was built before, so that it isn't nested too deeply.
+    """
+    if not vetted:
+        check_depth(lark)
+    limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR, max_items_in_row=MAX_ROW_ITEMS, verbose_errors=False)
     matcher = LLMatcher(tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits)
     if matcher.is_error():
-        raise GrammarError(_first_lines(matcher.get_error()))
+        raise refusal(matcher.get_error(), kind)
+    walk(matcher, kind, 0, 1)
     return matcher
 
 
-def _first_lines(message: str) -> str:
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return f"The grammar can't be used: {' '.join(lines[:3])[:300]}"
+def vet(blueprint: RuleText, kind: str) -> None:
+    """Builds the rules and follows a few texts of theirs. Raises GrammarError for what llguidance refuses, be it on the
+    way only."""
+    matcher = start(byte_tokenizer(), blueprint.as_text or blueprint.lark, kind=kind)
+    for seed in range(VETTED_TEXTS):
+        walk(matcher, kind, seed, VETTED_TOKENS)
+
+
+def walk(matcher: LLMatcher, kind: str, seed: int, tokens: int) -> None:
+    """Follows a text that is drawn token by token. Raises GrammarError where that leads to what is refused."""
+    chance, trial = Random(seed), matcher.deep_copy()
+    for _ in range(tokens):
+        if trial.is_stopped():
+            break
+        mask = np.frombuffer(trial.compute_bitmask(), np.uint8)
+        held = np.flatnonzero(mask)
+        if trial.is_error() or not len(held):
+            break
+        at = int(chance.choice(held))
+        bits = [bit for bit in range(8) if mask[at] >> bit & 1]
+        trial.try_consume_tokens([8 * at + chance.choice(bits)])
+    if trial.is_error() and not trial.is_accepting():
+        raise refusal(trial.get_error(), kind)
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +176,7 @@ def is_empty_terminal(terminal: str) -> bool:
         message = matcher.get_error()
         if "empty" in message or "unsatisfiable" in message.lower():
             return True
-        raise GrammarError(_first_lines(message))
+        raise refusal(message, "json_schema")
     mask = matcher.compute_bitmask()
     return not matcher.is_accepting() and not any(mask[:32])
 
@@ -202,10 +236,12 @@ class LlgMatcher:
         """Why it can't go on: the text so far has more readings than may be followed. Then nothing is allowed."""
         if not self._broke:
             return None
-        why = (
-            _first_lines(self._inner.get_error()) if self._inner.is_error() else "The grammar takes too long to follow."
+        if self._inner.is_error():
+            return refusal(self._inner.get_error(), "grammar")
+        return GrammarError(
+            f"The grammar takes too long to follow: tokens of this text took more than {PATIENCE:g} s.",
+            hint="It is too ambiguous or too large: texts have too many readings.",
         )
-        return GrammarError(why, hint="It is too ambiguous or too large: texts have too many readings.")
 
     @property
     def _broke(self) -> bool:
@@ -276,17 +312,14 @@ class LlgMatcher:
 
 
 class LlgGrammar:
-    """A Grammar of llguidance's Lark dialect. Raises GrammarError for one that it refuses.
+    """A Grammar of llguidance's Lark dialect. Raises GrammarError for one that it refuses."""
 
-    `as_text`: the same over plain texts, where `lark` names special tokens by their ids.
-    """
-
-    def __init__(self, source: GrammarSource, space: TokenSpace, lark: str, *, as_text: str | None = None) -> None:
+    def __init__(self, source: GrammarSource, space: TokenSpace, blueprint: RuleText) -> None:
         self._source = source
         self._space = space
-        self.lark = lark
-        self._as_text = as_text or lark
-        self._start = start(_TOKENIZERS.of(space), lark)
+        self.blueprint = blueprint
+        self.lark = blueprint.lark
+        self._start = start(_TOKENIZERS.of(space), blueprint.lark, kind=source.kind, vetted=blueprint.vetted)
 
     @property
     def source(self) -> GrammarSource:
@@ -302,7 +335,7 @@ class LlgGrammar:
         return self.explain(text).matches
 
     def explain(self, text: str) -> Explanation:
-        matcher = start(byte_tokenizer(), self._as_text)
+        matcher = start(byte_tokenizer(), self.blueprint.as_text or self.lark)
         raw = text.encode(errors="surrogatepass")
         matched = matcher.try_consume_tokens(list(raw))
         position = len(raw[:matched].decode(errors="ignore"))

@@ -175,7 +175,7 @@ class MaybeReasoning:
                 param="begin",
             )
         self._after = after
-        self._inner = inner
+        self.inner = inner
         self._begin = begin
         self._opening = _Opening(space, begin)
 
@@ -184,15 +184,15 @@ class MaybeReasoning:
         return self._after.source
 
     def matcher(self) -> MaybeReasoningMatcher:
-        return MaybeReasoningMatcher(self._opening, self._inner.matcher(), self._after.matcher())
+        return MaybeReasoningMatcher(self._opening, self.inner.matcher(), self._after.matcher())
 
     def accepts(self, text: str) -> bool:
         if text.startswith(self._begin) and self._after.accepts(text[len(self._begin) :]):
             return True
-        return self._inner.accepts(text)
+        return self.inner.accepts(text)
 
     def explain(self, text: str) -> Explanation:
         if not text.startswith(self._begin):
-            return self._inner.explain(text)
+            return self.inner.explain(text)
         explained = self._after.explain(text[len(self._begin) :])
         return msgspec.structs.replace(explained, position=explained.position + len(self._begin))

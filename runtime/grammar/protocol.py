@@ -6,7 +6,7 @@ alone. Implementations must not know the scheduler, the sampler, or a tokenizer'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -43,6 +43,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 10.0
     states: int = 20_000  # of the minimised byte automaton
     source_bytes: int = 1_000_000
+    rules_bytes: int = 4_000_000  # of the rules that a source comes to
+    quick: bool = False  # a first try: what takes longer raises TooSlow, and is left to somebody who may
+
+
+class TooSlow(GrammarError):
+    """The time for a compilation is over, or it is seen to be too large for a quick one."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,10 +143,6 @@ class Grammar(Protocol):
         ...
 
     def explain(self, text: str) -> Explanation: ...
-
-
-Builder = Callable[[GrammarSource, TokenSpace, Limits], Grammar]
-"""Compiles one kind. Raises GrammarError for a source that is wrong or too large, naming the position."""
 
 
 @runtime_checkable

@@ -8,12 +8,15 @@ scheduler's stops; compiled with the request's grammar. Must not know tokens.
 
 from __future__ import annotations
 
+from time import thread_time
+
 import msgspec
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton import Automaton, automaton
 from palmette.runtime.grammar.automaton_alphabet import ROOT
-from palmette.runtime.grammar.protocol import Limits
+from palmette.runtime.grammar.blueprint import Automata
+from palmette.runtime.grammar.protocol import GrammarSource, Limits, TooSlow
 from palmette.runtime.grammar.regex_charset import ANYTHING
 from palmette.runtime.grammar.regex_parser import parse_tree
 from palmette.runtime.grammar.regex_syntax import EMPTY, Chars, Choice, Look, Node, Repeat, Sequence, Start
@@ -27,26 +30,44 @@ _ANY_TEXT = Repeat(Chars(ANYTHING), 0, None)
 class StopPattern:
     """A compiled pattern. Shared between requests."""
 
-    def __init__(self, pattern: str, limits: Limits) -> None:
-        """Raises GrammarError for what is no pattern, matches the empty text, or looks at what is around it."""
+    def __init__(self, pattern: str, blueprint: Automata) -> None:
+        """`blueprint`: drawn of it."""
         self.pattern = pattern
-        limits = msgspec.structs.replace(limits, seconds=min(_SECONDS, limits.seconds))
-        try:
-            tree = parse_tree(pattern)
-            backwards = reverse(tree)
-            self.ends = automaton(Sequence((_ANY_TEXT, tree)), limits)
-            self.starts = automaton(backwards, limits)
-            self.begun = automaton(reverse(beginnings(tree)), limits)
-        except GrammarError as error:
-            raise GrammarError(error.message, hint=error.hint, param="stop_regex") from None
-        if self.starts.empty:
-            raise GrammarError(f"No text matches the stop_regex {pattern!r}.", param="stop_regex")
-        if self.starts.final(self.starts.start):
-            raise GrammarError(
-                f"The stop_regex {pattern!r} matches the empty text, so every output would end before it begins.",
-                hint="Write '+' in the place of '*'.",
-                param="stop_regex",
-            )
+        self.ends, self.starts, self.begun = blueprint.automata
+        self.nbytes = sum(each.nbytes for each in blueprint.automata)
+
+
+def draw_stop(source: GrammarSource, limits: Limits) -> Automata:
+    """Raises GrammarError for what is no pattern, matches the empty text, or looks at what is around it."""
+    pattern, begun = source.text, thread_time()
+    seconds = min(_SECONDS, limits.seconds)
+
+    def built(tree: Node) -> Automaton:
+        return automaton(tree, msgspec.structs.replace(limits, seconds=begun + seconds - thread_time()))
+
+    try:
+        tree = parse_tree(pattern)
+        backwards = reverse(tree)
+        ends, starts = built(Sequence((_ANY_TEXT, tree))), built(backwards)
+        found = Automata((ends, starts, built(reverse(beginnings(tree)))))
+    except TooSlow as error:
+        message = f"The stop_regex {pattern[:200]!r} takes longer than {seconds:g} seconds to compile."
+        raise TooSlow(message, hint=error.hint, param="stop_regex") from None
+    except GrammarError as error:
+        raise GrammarError(error.message, hint=error.hint, param="stop_regex") from None
+    if starts.empty:
+        raise GrammarError(
+            f"No text matches the stop_regex {pattern!r}.",
+            hint="Its parts exclude one another: leave it out, or correct it.",
+            param="stop_regex",
+        )
+    if starts.final(starts.start):
+        raise GrammarError(
+            f"The stop_regex {pattern!r} matches the empty text, so every output would end before it begins.",
+            hint="Write '+' in the place of '*'.",
+            param="stop_regex",
+        )
+    return found
 
 
 class StopWatch:

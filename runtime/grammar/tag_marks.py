@@ -32,13 +32,13 @@ class Marks:
     """The special tokens of a vocabulary: their texts by id, and those of them that end an output."""
 
     def __init__(self, special_pieces: Mapping[int, str], eos_ids: Collection[int]) -> None:
+        self.special_pieces, self.eos_ids = special_pieces, eos_ids
         self._specials: dict[str, Special] = {}
         for token, text in sorted(special_pieces.items()):
             if text:
                 self._specials.setdefault(text, Special(token, text))
         longest_first = sorted(self._specials, key=len, reverse=True)
         self._found = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-        self._eos_ids = frozenset(eos_ids)
 
     def parts(self, text: str) -> tuple[Part, ...]:
         """`text` cut as a tokenizer cuts it: special tokens first, of several the longest."""
@@ -52,7 +52,7 @@ class Marks:
 
     def ends(self, part: Part) -> bool:
         """It is an EOS token."""
-        return isinstance(part, Special) and part.token in self._eos_ids
+        return isinstance(part, Special) and part.token in self.eos_ids
 
     def specials(self, texts: Sequence[str]) -> list[Special]:
         """Those of `texts` that are special tokens and end nothing; others are plain text, which needs no leave."""

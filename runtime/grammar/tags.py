@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from time import thread_time
 from typing import Any
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.llg import LlgGrammar
-from palmette.runtime.grammar.protocol import GrammarSource, Limits, TokenSpace
+from palmette.runtime.grammar.blueprint import RuleText
+from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.schema.compile import CompiledSchema, SchemaOptions
 from palmette.runtime.grammar.schema.json_strings import literal
 from palmette.runtime.grammar.tag_marks import Marks, Part, Special, behind, reach
@@ -88,22 +89,38 @@ def _read(text: str) -> TagsSource:
     return given
 
 
-def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str:
+class _Schemas:
+    """The schemas of the tags, and that of the answer, compiled. Raises GrammarError that names the tag."""
+
+    def __init__(self, given: TagsSource, options: TagOptions, limits: Limits) -> None:
+        self._options = SchemaOptions(best_effort=options.best_effort, compact=options.compact, formats=options.formats)
+        self._limits = limits
+        self._until = thread_time() + limits.seconds  # of all together
+        self.tags = [
+            self._compiled(tag.schema, f"s{index}x", f"the tag {tag.begin!r}")
+            for index, tag in enumerate(given.structures)
+        ]
+        answer = given.answer
+        self.answer = None if answer is None else self._compiled(answer, "answer_", "the answer")
+
+    def _compiled(self, schema: Any, prefix: str, of: str) -> CompiledSchema:
+        limits = msgspec.structs.replace(self._limits, seconds=self._until - thread_time())
+        try:
+            return CompiledSchema(json.dumps(schema), self._options, limits, prefix=prefix)
+        except GrammarError as error:
+            what = f"The schema of {of} can't be used. {error.message}"
+            raise type(error)(what, hint=error.hint, param="structural_tag") from error
+
+
+def lark_of(given: TagsSource, schemas: _Schemas, options: TagOptions, marks: Marks) -> str:
     """The tags in llguidance's Lark. Raises GrammarError."""
-    given = _read(text)
     triggers = list(dict.fromkeys(given.triggers or [tag.begin for tag in given.structures]))
-    schema_options = SchemaOptions(best_effort=options.best_effort, compact=options.compact, formats=options.formats)
     lines: list[str] = []
     calls: list[_Call] = []
-    for index, tag in enumerate(given.structures):
+    for tag, compiled in zip(given.structures, schemas.tags, strict=True):
         own = [trigger for trigger in triggers if tag.begin.startswith(trigger)]
         if options.free_text and not own:
             raise _error(f"No trigger begins the tag {tag.begin!r}.")
-        try:
-            compiled = CompiledSchema(json.dumps(tag.schema), schema_options, limits, prefix=f"s{index}x")
-        except GrammarError as error:
-            what = f"The schema of the tag {tag.begin!r} can't be used. {error.message}"
-            raise GrammarError(what, hint=error.hint, param="structural_tag") from error
         lines += compiled.lines
         begin, end = marks.parts(tag.begin), marks.parts(tag.end)
         last = marks.ends(end[-1])
@@ -125,10 +142,9 @@ def lark_of(text: str, options: TagOptions, limits: Limits, marks: Marks) -> str
         *([f"call{'+' if more and options.at_least_one else more}"] if firsts else []),
         *(['""'] if not (firsts or options.at_least_one or options.stop_after_first) else []),
     ]
-    if given.answer is not None:
-        compiled = CompiledSchema(json.dumps(given.answer), schema_options, limits, prefix="answer_")
-        lines += compiled.lines
-        ways.append(compiled.rule)
+    if schemas.answer is not None:
+        lines += schemas.answer.lines
+        ways.append(schemas.answer.rule)
     return "\n".join([f"start: {' | '.join(ways)}", *_rules(firsts, lasts), *lines])
 
 
@@ -237,12 +253,13 @@ def _error(message: str) -> GrammarError:
     return GrammarError(message, param="structural_tag")
 
 
-def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> LlgGrammar:
-    """The kind "structural_tag"."""
+def draw_tags(source: GrammarSource, marks: Marks, limits: Limits) -> RuleText:
+    """The kind "structural_tag". `marks`: the special tokens of the vocabulary."""
     try:
         options = msgspec.convert(dict(source.options), TagOptions)
     except msgspec.ValidationError as error:
         raise GrammarError(f"An option of the structural tag is wrong: {error}.", param="options") from None
-    as_text = lark_of(source.text, options, limits, Marks({}, ()))
-    marks = Marks(space.vocabulary.special_pieces, space.vocabulary.eos_ids)
-    return LlgGrammar(source, space, lark_of(source.text, options, limits, marks), as_text=as_text)
+    given = _read(source.text)
+    schemas = _Schemas(given, options, limits)
+    as_text = lark_of(given, schemas, options, Marks({}, ()))
+    return RuleText(lark=lark_of(given, schemas, options, marks), as_text=as_text)

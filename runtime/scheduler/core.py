@@ -287,6 +287,7 @@ class EngineCore:
 
     def upkeep(self) -> None:
         """The links call it now and then while nothing runs: an audit, where steps were made since the last one."""
+        self._grammars.make_ready()
         self._health.upkeep(self._steps)
 
     def audit(self) -> None:

@@ -8,12 +8,15 @@ error that names the keyword and its path, unless `best_effort`: then the gramma
 from __future__ import annotations
 
 import json
+import math
+from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.distinct_matcher import DistinctMatcher, text_tokens
 from palmette.runtime.grammar.distinct_reading import Reading
 from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
@@ -57,8 +60,7 @@ class CompiledSchema:
             seconds=limits.seconds,
             compares_items=compares_items,
         )
-        layout = COMPACT if options.compact else Layout()
-        rules = Rules(self._solver, layout, prefix, is_empty_terminal)
+        rules = Rules(self._solver, layout_of(options), prefix, is_empty_terminal)
         root = self._solver.goal(Claim(self.document.root))
         self.distinct: Node | None = None
         try:
@@ -72,52 +74,69 @@ class CompiledSchema:
                 "'uniqueItems' can't be enforced: it holds for some arrays and not for others at the same place.",
                 "Use it in all alternatives, or in none",
             )
-        self._serialiser = Serialiser(self._solver, layout)
 
     @property
     def approximated(self) -> tuple[str, ...]:
-        """What best effort lets through, to be judged by `fault`."""
+        """What best effort lets through."""
         return tuple(dict.fromkeys(self._solver.approximated))
-
-    def fault(self, value: Any) -> Fault | None:
-        """Why `value` isn't valid; None if it is."""
-        return self.evaluator.fault(self.document.root, value)
-
-    def serialise(self, value: Any) -> str:
-        """`value` as the grammar would write it: the schema's order of properties, the layout's whitespace."""
-        return self._serialiser.text(value)
 
 
 class SchemaGrammar(LlgGrammar):
-    """A compiled schema. See `Grammar`."""
+    """A compiled schema. See `Grammar`. The document is read again where a finished value is judged."""
 
-    def __init__(self, source: GrammarSource, space: TokenSpace, compiled: CompiledSchema) -> None:
-        self.compiled = compiled
-        super().__init__(source, space, "\n".join([f"start: {compiled.rule}", *compiled.lines]))
+    @cached_property
+    def options(self) -> SchemaOptions:
+        return options_of(self._source)
+
+    @cached_property
+    def document(self) -> Document:
+        return read(self._source.text)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        return Evaluator(self.document, assert_formats=self.options.formats)
+
+    @cached_property
+    def _serialiser(self) -> Serialiser:
+        solver = Solver(
+            self.document,
+            self.evaluator,
+            assert_formats=self.options.formats,
+            best_effort=self.options.best_effort,
+            seconds=math.inf,
+            compares_items=True,
+        )
+        return Serialiser(solver, layout_of(self.options))
+
+    @property
+    def approximated(self) -> tuple[str, ...]:
+        """What best effort lets through, to be judged by `validate`."""
+        return self.blueprint.approximated
 
     def matcher(self) -> Matcher:
-        inner, distinct = self.plain_matcher(), self.compiled.distinct
+        inner, distinct = self.plain_matcher(), self.blueprint.distinct
         return inner if distinct is None else DistinctMatcher(inner, distinct, text_tokens(self._space))
 
     def validate(self, value: Any) -> Fault | None:
         """Why a finished value isn't valid (after best effort); None if it is."""
-        return self.compiled.fault(value)
+        return self.evaluator.fault(self.document.root, value)
 
     def fault_of(self, text: str) -> str | None:
         """The keyword, and its path, that best effort could not hold a text that matches to; None if it is valid."""
-        if not self.compiled.approximated:
+        if not self.approximated:
             return None
         fault = self.validate(json.loads(text))
         return None if fault is None else f"{fault.keyword!r} of {fault.schema_path}"
 
     def serialise(self, value: Any) -> str:
-        return self.compiled.serialise(value)
+        """`value` as the grammar would write it: the schema's order of properties, the layout's whitespace."""
+        return self._serialiser.text(value)
 
     def _repeated(self, text: str) -> int | None:
         """The character at which an item ends that is there already, in an array whose items must differ."""
-        if self.compiled.distinct is None:
+        if self.blueprint.distinct is None:
             return None
-        raw, reading = text.encode(errors="surrogatepass"), Reading.start(self.compiled.distinct)
+        raw, reading = text.encode(errors="surrogatepass"), Reading.start(self.blueprint.distinct)
         for at in range(len(raw)):
             after = reading.read(raw, at, at + 1)
             if after is None:
@@ -136,7 +155,7 @@ class SchemaGrammar(LlgGrammar):
             value = json.loads(text)
         except (ValueError, RecursionError):
             return explained
-        fault = self.compiled.fault(value)
+        fault = self.validate(value)
         if fault is None:
             message = "The value is valid, but not written as it would be here (order of properties, whitespace)."
             return msgspec.structs.replace(explained, message=message)
@@ -152,17 +171,24 @@ def options_of(source: GrammarSource) -> SchemaOptions:
         raise GrammarError(f"An option of the JSON schema is wrong: {error}.", param="options") from None
 
 
-def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGrammar:
+def layout_of(options: SchemaOptions) -> Layout:
+    return COMPACT if options.compact else Layout()
+
+
+def draw_schema(source: GrammarSource, limits: Limits) -> RuleText:
     """Raises GrammarError for what isn't a schema, can't be enforced, or is too large."""
     compiled = CompiledSchema(source.text, options_of(source), limits, compares_items=True)
-    return SchemaGrammar(source, space, compiled)
+    lark = "\n".join([f"start: {compiled.rule}", *compiled.lines])
+    return RuleText(lark=lark, distinct=compiled.distinct, approximated=compiled.approximated)
 
 
-def build_with(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
-    """The kind "json_schema", by the backend that is asked for. Raises GrammarError, also where it isn't installed."""
+def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGrammar:
+    return SchemaGrammar(source, space, draw_schema(source, limits))
+
+
+def build_xgrammar(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+    """By the optional backend. Raises GrammarError, also where it isn't installed."""
     options = options_of(source)
-    if options.backend == "llguidance":
-        return build(source, space, limits)
     grammar: Grammar = xgrammar_backend().build_xgrammar(
         source, space, limits, best_effort=options.best_effort, compact=options.compact
     )

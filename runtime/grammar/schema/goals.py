@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Any
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.protocol import TooSlow
 from palmette.runtime.grammar.schema import ecma, formats
 from palmette.runtime.grammar.schema.branch import Branch, Option, Pending
 from palmette.runtime.grammar.schema.denial import Denial
@@ -58,7 +59,7 @@ class Solver:
         self.compares_items = compares_items
         self._best_effort = best_effort
         self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.thread_time() + seconds
         self._memo: dict[tuple[frozenset[Claim], frozenset[str]], tuple[Shape, ...]] = {}
         self._possible: dict[tuple[frozenset[Claim], frozenset[str], int], bool] = {}
         self._orders: dict[frozenset[Claim], dict[str, int]] = {}
@@ -101,8 +102,8 @@ class Solver:
         self.approximated.append(message)
 
     def check_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise GrammarError(
+        if time.thread_time() > self._deadline:
+            raise TooSlow(
                 f"The schema took more than {self._seconds:g} s to compile.",
                 hint="Make it smaller, or its anyOf and oneOf fewer.",
                 param="json_schema",

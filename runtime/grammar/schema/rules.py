@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import ecma, formats, json_strings, multiples, numerals
@@ -35,6 +35,7 @@ Settled = ValueShape | SimpleShape | NumberShape | StringShape | ObjectShape | A
 
 MAX_RULES = 60_000
 MAX_REPEAT = 100_000
+BLOCK = 8  # members of an object whose ways to come first are written out
 
 
 @dataclass(frozen=True)
@@ -342,25 +343,46 @@ class Rules:
         return f'("\\"" {self._key_text(each, known)} /"{_colon(self._layout.colon)}/)'
 
     def _bodies(self, members: list[str], required: list[bool], extra: str | None) -> list[str]:
-        """The ways to fill the braces: by which member comes first."""
-        more = f"({self._comma} {extra})*" if extra else ""
-        first = required.index(True) if True in required else len(members)
-        tails = {len(members): more}
-        text = more
-        for index in range(len(members) - 1, -1, -1):
-            member = f"{self._comma} {members[index]}"
-            text = f"{member if required[index] else f'({member})?'} {text}".strip()
-            if 0 < index <= first:  # somebody starts before: a rule of its own, so that texts stay short
-                name = self._fresh("o")
-                self._rule(name, [text])
-                text = name
-            tails[index] = text
-        bodies = [f"{members[index]} {tails[index + 1]}" for index in range(min(first + 1, len(members)))]
-        if first == len(members):
-            if extra:
-                bodies.append(f"{extra} {more}")
-            bodies.append("")
-        return bodies
+        """The ways to fill the braces."""
+        parts = [_Part(member, needed) for member, needed in zip(members, required, strict=True)]
+        if extra:
+            parts.append(_Part(extra, False, again=True))
+        bodies = self._block(parts) if len(parts) <= BLOCK else [self._span(parts)]
+        return bodies if any(required) else [*bodies, ""]
+
+    def _span(self, parts: list[_Part]) -> str:
+        """A rule of the ways to write some of `parts` in order, all that are required among them.
+
+        Halved down to blocks, it is as deep as the logarithm, and at a place where any part may come llguidance keeps
+        little more than one item for each.
+        """
+        if len(parts) <= BLOCK:
+            ways = self._block(parts)
+        else:
+            half = len(parts) // 2
+            left, right = self._span(parts[:half]), self._span(parts[half:])
+            after = f"{self._comma} {right}"
+            ways = [f"{left} {after if any(part.required for part in parts[half:]) else f'({after})?'}"]
+            if not any(part.required for part in parts[:half]):
+                ways.append(right)
+        name = self._fresh("o")
+        self._rule(name, ways)
+        return name
+
+    def _block(self, parts: list[_Part]) -> list[str]:
+        """As `_span`, by which part comes first."""
+        tails = [""]
+        for part in reversed(parts):
+            again = f"({self._comma} {part.text})*"
+            after = f"{self._comma} {part.text}" if part.required else f"({self._comma} {part.text})?"
+            tails.append(f"{again if part.again else after} {tails[-1]}".rstrip())
+        ways: list[str] = []
+        for index, part in enumerate(parts):
+            behind = tails[len(parts) - index if part.again else len(parts) - index - 1]
+            ways.append(f"{part.text} {behind}".rstrip())
+            if part.required:
+                break
+        return ways
 
     def _counted(
         self, members: list[str], required: list[bool], extra: str | None, least: int, most: int | None
@@ -462,6 +484,14 @@ class Rules:
             member = f"{self._comma if index else ''} {items[index]} {text}".strip()
             text = member if index < least else f"({member})?"
         return f'"[" {text} "]"'
+
+
+class _Part(NamedTuple):
+    """What may stand between the braces. `again`: any number of times."""
+
+    text: str
+    required: bool
+    again: bool = False
 
 
 def _times(low: int, high: int | None) -> str:

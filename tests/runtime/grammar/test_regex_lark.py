@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.compile import ByteSpace, GrammarSource, compile
 from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import mask_words
@@ -26,7 +27,7 @@ BYTES = ByteSpace()
 def test_llguidance_reads_it_as_we_do(pattern: str, samples: list[str]) -> None:
     lark = lark_source(parse(pattern))
     assert lark is not None
-    grammar = LlgGrammar(GrammarSource(kind="regex", text=pattern), BYTES, lark)
+    grammar = LlgGrammar(GrammarSource(kind="regex", text=pattern), BYTES, RuleText(lark=lark))
     for text in samples:
         assert grammar.accepts(text) == bool(re.fullmatch(pattern, text)), (text, lark)
 
@@ -62,7 +63,7 @@ def test_what_neither_takes_is_refused() -> None:
 def test_parts_that_match_nothing_are_left_out() -> None:
     source = lark_source(parse(r"a[^\w\W]|b([^\w\W])*c"))
     assert source is not None
-    grammar = LlgGrammar(GrammarSource(kind="regex", text=""), WORDS, source)
+    grammar = LlgGrammar(GrammarSource(kind="regex", text=""), WORDS, RuleText(lark=source))
     assert grammar.accepts("bc")
     assert not grammar.accepts("a")
     assert lark_source(parse(r"[^\w\W]")) is None

@@ -11,12 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.protocol import Limits
+from palmette.runtime.grammar.compile import build_stop
+from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.stop_pattern import StopPattern, StopWatch
 
 
+def compiled(pattern: str) -> StopPattern:
+    return build_stop(GrammarSource(kind="stop_regex", text=pattern), Limits())
+
+
 def watch(pattern: str) -> StopWatch:
-    return StopWatch(StopPattern(pattern, Limits()))
+    return StopWatch(compiled(pattern))
 
 
 def first_match(pattern: str, text: str) -> tuple[int, int] | None:
@@ -100,7 +105,7 @@ def test_bytes_that_are_no_text_end_what_had_begun() -> None:
 )
 def test_what_can_not_be_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(GrammarError, match=said) as caught:
-        StopPattern(pattern, Limits())
+        compiled(pattern)
     assert caught.value.param == "stop_regex"
 
 

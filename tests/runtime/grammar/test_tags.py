@@ -8,9 +8,9 @@ import pytest
 from schema_cases import SPACE, generate
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.compile import build
 from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
-from palmette.runtime.grammar.tags import build
 
 ADD = {"begin": "<fn=add>", "end": "</fn>", "schema": {"type": "array", "items": {"type": "integer"}, "maxItems": 2}}
 NOW = {"begin": "<fn=now>", "end": "</fn>", "schema": {"const": {}}}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.compile import build
 from palmette.runtime.grammar.llg import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits, Matcher, mask_words
 from palmette.runtime.grammar.tag_marks import Marks, Special, behind, reach
-from palmette.runtime.grammar.tags import build
 from palmette.runtime.parsers.constraints import constraint_for
 from palmette.runtime.parsers.protocol import Tool
 from palmette.runtime.vocabulary import Vocabulary

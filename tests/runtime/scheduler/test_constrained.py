@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from palmette.runtime.grammar import compile as grammar_compile
 from palmette.runtime.grammar import llg
 from palmette.runtime.grammar.compile import Compiler
+from palmette.runtime.grammar.drawing import Drawer
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob
@@ -220,11 +221,11 @@ class Gate:
     def __init__(self) -> None:
         self.open = threading.Event()
 
-    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer) -> Grammar:
         assert self.open.wait(10)
         if source.text == "broken":
             raise RuntimeError("out of luck")
-        return grammar_compile.build_regex(source, space, limits)
+        return grammar_compile.build_drawn(source, space, limits, draw)
 
 
 @pytest.fixture
@@ -310,8 +311,8 @@ class Breaking:
         self.pattern, self.method, self.tokens = pattern, method, tokens
         self.raised = False
 
-    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits) -> Any:
-        grammar = grammar_compile.build_regex(source, space, limits)
+    def __call__(self, source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer) -> Any:
+        grammar = grammar_compile.build_drawn(source, space, limits, draw)
         return BreakingGrammar(grammar, self) if source.text == self.pattern else grammar
 
 
@@ -453,9 +454,9 @@ def test_a_grammar_that_the_cache_gave_up_is_not_compiled_on_the_loop(monkeypatc
     """More grammars at once than are kept: each is compiled once, in the compiler's threads."""
     threads: list[str] = []
 
-    def noted(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+    def noted(source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer) -> Grammar:
         threads.append(threading.current_thread().name)
-        return grammar_compile.build_regex(source, space, limits)
+        return grammar_compile.build_drawn(source, space, limits, draw)
 
     monkeypatch.setitem(grammar_compile.BUILDERS, "regex", noted)
     run = harness(Compiler(LongestPiece(), cached=1))
