@@ -51,6 +51,20 @@ MISTRAL = (
     "[TOOL_RESULTS] {{ m.tool_call_id }} {{ m.name }} {{ m.content }}[/TOOL_RESULTS]"
     "{% else %}[INST]{{ m.content }}[/INST]{% endif %}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}"
 )
+# In the manner of gpt-oss: messages with headers, and a prompt that ends in one.
+HARMONY = (
+    "<|start|>system<|message|># Valid channels: analysis, commentary, final.<|end|>"
+    "{% if tools %}<|start|>developer<|message|>namespace functions {{ tools | tojson }}<|end|>{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}<|start|>functions.{{ m.name }} to=assistant"
+    "<|channel|>commentary<|message|>{{ m.content }}<|end|>{% elif m.tool_calls %}"
+    "{% if m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}"
+    "{% set call = m.tool_calls[0].function %}<|start|>assistant to=functions.{{ call.name }}"
+    "<|channel|>commentary json<|message|>{{ call.arguments | tojson }}<|call|>{% elif m.role == 'assistant' %}"
+    "<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>{% else %}"
+    "<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+HARMONY_SPECIALS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
 SPECIALS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[INST]", "[/INST]")
 
 

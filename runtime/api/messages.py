@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import caller_of
 from palmette.runtime.api.bodies import read
-from palmette.runtime.api.chats import READING, open_chats
+from palmette.runtime.api.chats import READING, open_chats, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -77,7 +77,7 @@ def router(surface: Surface) -> APIRouter:
 async def _prepared(surface: Surface, body: TurnFields, params: SamplingParams, namespace: str) -> PreparedTurn:
     chats = surface.frontend.chats
     reasoning = ModelReasoning(chats.formats.reasoning, chats.reasoning)
-    size = len(body.tools) + sum(_blocks_in(message) for message in body.messages)
+    size = len(body.tools) + pieces(body.messages)
     turn: ChatTurn = await surface.beside(READING * size, lambda: turn_of(body, reasoning))
     try:
         return await chats.prepare(turn, params, namespace=namespace)
@@ -85,11 +85,6 @@ async def _prepared(surface: Surface, body: TurnFields, params: SamplingParams, 
         raise ContextLengthExceeded(
             f"prompt is too long: {error.message}", hint=error.hint, param=error.param
         ) from None
-
-
-def _blocks_in(message: dict[str, Any]) -> int:
-    content = message.get("content")
-    return len(content) if isinstance(content, list) else 1
 
 
 def params_of(body: MessagesBody) -> SamplingParams:

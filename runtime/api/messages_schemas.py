@@ -9,9 +9,10 @@ from pydantic import Field, WithJsonSchema
 from palmette.runtime.api.access import Caller
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import NAMED, listed, schema
-from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.api.lenient import LenientBody
+from palmette.runtime.api.sampling_fields import SamplingFields, one_grammar
 from palmette.runtime.api.scheduling_fields import SchedulingFields
-from palmette.runtime.errors import InvalidRequest, Unsupported
+from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, GrammarSource, as_json
 from palmette.runtime.messages.requests import Scheduling
 
@@ -173,7 +174,7 @@ class Metadata(Body):
     """Who shares fairly, where no API key tells."""
 
 
-class TurnFields(Body):
+class TurnFields(LenientBody):
     model: str = ""
     """One of the served names; the served model where it is left out."""
     messages: Annotated[list[dict[str, Any]], listed("MessageParam")]
@@ -235,12 +236,6 @@ class TurnFields(Body):
             )
         return given or self.output_format
 
-    def refuse(self, error: Unsupported) -> None:
-        """Raises `error`; a lenient server leaves out the field that it names."""
-        if not self._lenient:
-            raise error
-        self._ignored.append(error.param or "")
-
 
 class CountTokensBody(TurnFields):
     """Fields as in a request of /v1/messages."""
@@ -262,17 +257,11 @@ class MessagesBody(TurnFields, SamplingFields, SchedulingFields):
         return super().scheduling(caller)
 
     def grammar(self) -> Constraint | None:
-        named, wanted = super().grammar(), self.format
-        if wanted is None:
-            return named
-        if named is not None:
-            raise InvalidRequest(
-                f"output_config.format and {named.grammar.kind} were given together; an output follows one grammar.",
-                hint="Give one of them.",
-                param="output_config.format",
-            )
-        text = as_json(wanted.schema_, "output_config.format.schema")
-        return Constraint(grammar=GrammarSource(kind="json_schema", text=text), jump=self.jump, complete=self.complete)
+        form, wanted = self.format, None
+        if form is not None:
+            source = GrammarSource(kind="json_schema", text=as_json(form.schema_, "output_config.format.schema"))
+            wanted = Constraint(grammar=source, jump=self.jump, complete=self.complete)
+        return one_grammar(super().grammar(), wanted, "output_config.format")
 
 
 PARTS: tuple[type[Body], ...] = (

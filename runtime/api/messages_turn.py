@@ -9,6 +9,7 @@ import reprlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from palmette.runtime.api.chat_tools import Choice, own_tools
 from palmette.runtime.api.messages_conversation import messages_of
 from palmette.runtime.api.messages_schemas import (
     AnyToolChoice,
@@ -21,7 +22,7 @@ from palmette.runtime.api.messages_schemas import (
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.frontend import ChatTurn
 from palmette.runtime.frontend.chat_prompt import ReasoningControl
-from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
+from palmette.runtime.parsers.protocol import NamedTool, Tool
 from palmette.runtime.parsers.registry import NONE
 
 
@@ -41,8 +42,8 @@ def turn_of(body: TurnFields, reasoning: ModelReasoning) -> ChatTurn:
             param="thread",
         )
     messages, continued = messages_of(body)
-    tools = tuple(_tool(body, tool, f"tools.{index}") for index, tool in enumerate(body.tools))
-    choice = _choice(body, body.tool_choice, tools) if body.tool_choice is not None else _Choice("auto", True)
+    tools = own_tools(body, body.tools, lambda given, path: _tool(body, given, path), kind="custom")
+    choice = _choice(body, body.tool_choice, tools) if body.tool_choice is not None else Choice("auto")
     if continued:
         _check_continued(body, choice)
     return ChatTurn(
@@ -61,19 +62,7 @@ def turn_of(body: TurnFields, reasoning: ModelReasoning) -> ChatTurn:
 # --- tools ---
 
 
-class _Choice(NamedTuple):
-    choice: ToolChoice
-    parallel: bool
-
-
 def _tool(body: TurnFields, given: dict[str, Any], path: str) -> Tool:
-    kind = given.get("type")
-    if isinstance(kind, str) and kind != "custom":
-        raise Unsupported(
-            f"{path}: a tool of type {reprlib.repr(kind)} is not supported.",
-            hint="Describe it as a tool of yours, with a name and an input_schema.",
-            param=f"{path}.type",
-        )
     tool = body.nested(given, ToolParam, path)
     if tool.allowed_callers != ["direct"]:
         body.refuse(
@@ -95,21 +84,21 @@ def _tool(body: TurnFields, given: dict[str, Any], path: str) -> Tool:
     return Tool(name=tool.name, description=tool.description, parameters=schema, strict=tool.strict)
 
 
-def _choice(body: TurnFields, given: dict[str, Any], tools: Sequence[Tool]) -> _Choice:
+def _choice(body: TurnFields, given: dict[str, Any], tools: Sequence[Tool]) -> Choice:
     path = "tool_choice"
     match given.get("type"):
         case "none":
             body.nested(given, NoToolChoice, path)
-            return _Choice("none", True)
+            return Choice("none")
         case "auto":
             auto = body.nested(given, AutoToolChoice, path)
-            return _Choice("auto", not auto.disable_parallel_tool_use)
+            return Choice("auto", parallel=not auto.disable_parallel_tool_use)
         case "any":
             any_one = body.nested(given, AnyToolChoice, path)
-            choice = _Choice("required", not any_one.disable_parallel_tool_use)
+            choice = Choice("required", parallel=not any_one.disable_parallel_tool_use)
         case "tool":
             one = body.nested(given, NamedToolUse, path)
-            choice = _Choice(NamedTool(one.name), not one.disable_parallel_tool_use)
+            choice = Choice(NamedTool(one.name), parallel=not one.disable_parallel_tool_use)
         case kind:
             raise InvalidRequest(
                 f"{path}.type: {reprlib.repr(kind)} is not 'auto', 'any', 'tool' or 'none'.", param=f"{path}.type"
@@ -119,7 +108,7 @@ def _choice(body: TurnFields, given: dict[str, Any], tools: Sequence[Tool]) -> _
     return choice
 
 
-def _check_continued(body: TurnFields, choice: _Choice) -> None:
+def _check_continued(body: TurnFields, choice: Choice) -> None:
     reason = None
     if choice.choice not in ("auto", "none"):
         reason = "tool_choice asks for a call"

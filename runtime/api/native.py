@@ -20,8 +20,8 @@ from palmette.runtime.api.answers_native import (
     GenerateEvent,
     TokenizeAnswer,
 )
-from palmette.runtime.api.bodies import read
-from palmette.runtime.api.chats import chat_tokens
+from palmette.runtime.api.bodies import free_at_end, read
+from palmette.runtime.api.chat_messages import chat_tokens
 from palmette.runtime.api.document import GENERATING, READING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse, PlainResponse
@@ -39,7 +39,7 @@ from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend, Generation, collect
 from palmette.runtime.messages.replies import Finish, TokenLogprob, TreeDump
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.messages.tokens import count, unpack
+from palmette.runtime.messages.tokens import count, pack, unpack
 
 
 def router(surface: Surface) -> APIRouter:
@@ -60,10 +60,10 @@ def router(surface: Surface) -> APIRouter:
         """Continue texts, token ids or a chat. A list, or `n` above 1, is answered with a list."""
         body = await read(request, GenerateBody)
         surface.check_model(body.model)
-        fields = _fields(body)
+        fields = body.fields()
         caller = caller_of(request)
         prompts, many = await _prompts(surface, body, body.cache_namespace(caller))
-        generations = surface.submit_all(
+        generations = await surface.submit_all(
             prompts,
             _params(body, fields),
             request_id=uuid.uuid4().hex if body.rid is None else caller.request_id(body.rid),
@@ -96,14 +96,20 @@ def router(surface: Surface) -> APIRouter:
             tokens = await frontend.tokens_of(body.prompt or "", special=body.special)
         else:
             tokens = await frontend.encode(body.prompt or "", special=body.special)
-        answer: dict[str, Any] = {
-            "tokens": tokens,
-            "count": len(tokens),
-            "max_model_len": frontend.context_length,
-        }
-        if body.return_token_strs:
-            answer["token_strs"] = [token_text(frontend.vocabulary, token) for token in tokens]
-        return JsonResponse(answer, headers=body.headers)
+
+        free_at_end(request, tokens)
+
+        def encoded() -> bytes:
+            strings = [token_text(frontend.vocabulary, token) for token in tokens if body.return_token_strs]
+            answer: dict[str, Any] = {
+                "tokens": tokens,
+                "count": len(tokens),
+                "max_model_len": frontend.context_length,
+                **({"token_strs": strings} if body.return_token_strs else {}),
+            }
+            return orjson.dumps(answer)
+
+        return PlainResponse(await surface.beside(len(tokens), encoded), headers=body.headers)
 
     @routes.post(
         "/detokenize", **operation(DetokenizeAnswer, takes=DetokenizeBody, errors=(*READING, 404), tag="native")
@@ -112,9 +118,12 @@ def router(surface: Surface) -> APIRouter:
         """The text of token ids."""
         body = await read(request, DetokenizeBody)
         surface.check_model(body.model)
-        frontend.check_tokens(body.tokens, "tokens")
-        text = await surface.beside(len(body.tokens), lambda: frontend.text_of(body.tokens, special=body.special))
-        return JsonResponse({"prompt": text}, headers=body.headers)
+
+        def encoded() -> bytes:
+            frontend.check_tokens(body.tokens, "tokens")
+            return orjson.dumps({"prompt": frontend.text_of(body.tokens, special=body.special)})
+
+        return PlainResponse(await surface.beside(len(body.tokens), encoded), headers=body.headers)
 
     @routes.post("/abort", **operation(AbortAnswer, takes=AbortBody, errors=(*READING, 403), tag="native"))
     async def abort(request: Request) -> Response:
@@ -160,8 +169,8 @@ def _dump_json(frontend: Frontend, dump: TreeDump, *, tokens: bool) -> bytes:
     return b'{"page_size":%d,"nodes":[%s]}' % (dump.page_size, b",".join(nodes))
 
 
-async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tuple[list[list[int]], bool]:
-    """Token ids of each prompt, and whether the body holds a list of prompts."""
+async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tuple[list[bytes], bool]:
+    """Packed token ids of each prompt, and whether the body holds a list of prompts."""
     given = [name for name in ("text", "input_ids", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise InvalidRequest(
@@ -169,24 +178,10 @@ async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tupl
             param=given[0] if given else "text",
         )
     if body.messages is not None:
-        return [await chat_tokens(surface, body, body.messages, namespace)], False
+        return [pack(await chat_tokens(surface, body, body.messages, namespace))], False
     value = body.text if body.text is not None else body.input_ids
     many = isinstance(value, list) and bool(value) and isinstance(value[0], str | list)
     return await surface.prompts(value, given[0], special=True), many
-
-
-def _fields(body: GenerateBody) -> GenerateSampling:
-    """The sampling fields, wherever they stand."""
-    if body.sampling_params is None:
-        return body
-    beside = body.model_fields_set & GenerateSampling.model_fields.keys() - {"logprobs", "top_logprobs"}
-    if beside:
-        raise InvalidRequest(
-            f"{sorted(beside)!r} stand beside 'sampling_params'.",
-            hint="Put every sampling field into one place.",
-            param=sorted(beside)[0],
-        )
-    return body.nested(body.sampling_params, GenerateSampling, "sampling_params")
 
 
 def _params(body: GenerateBody, fields: GenerateSampling) -> SamplingParams:

@@ -11,7 +11,9 @@ from fastapi import APIRouter, Request, Response
 from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.answers_chat import ChatAnswer, ChatChunkAnswer
 from palmette.runtime.api.bodies import read
-from palmette.runtime.api.chats import READING, choice_of, messages_of, open_chats, tools_of
+from palmette.runtime.api.chat_messages import choice_of, messages_of, tools_of
+from palmette.runtime.api.chat_tools import effort_of
+from palmette.runtime.api.chats import READING, open_chats, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -21,6 +23,7 @@ from palmette.runtime.api.streams import DONE, EventStream, event, merged, unles
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import ChatChunk, ChatFinish, ChatOutput, ChatTurn, collect_chats
+from palmette.runtime.frontend.chat_prompt import ReasoningControl
 from palmette.runtime.frontend.chats import PreparedTurn
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.parsers.protocol import (
@@ -45,7 +48,8 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, ChatBody)
         surface.check_model(body.model)
         caller = caller_of(request)
-        turn = await surface.beside(READING * (len(body.messages) + len(body.tools)), lambda: turn_of(body))
+        size = READING * (pieces(body.messages) + len(body.tools))
+        turn = await surface.beside(size, lambda: turn_of(body, surface.frontend.chats.reasoning))
         prepared = await surface.frontend.chats.prepare(turn, params_of(body), namespace=body.cache_namespace(caller))
         call = _Chat(surface, body, prepared, caller)
         if body.stream:
@@ -55,9 +59,9 @@ def router(surface: Surface) -> APIRouter:
     return routes
 
 
-def turn_of(body: ChatBody) -> ChatTurn:
-    """Raises InvalidRequest or Unsupported, naming the field."""
-    choice = choice_of(body, body.tool_choice)
+def turn_of(body: ChatBody, control: ReasoningControl) -> ChatTurn:
+    """Raises InvalidRequest or Unsupported, naming the field. `control`: what the model's template takes."""
+    choice = choice_of(body)
     if body.continue_final_message and body.add_generation_prompt:
         raise InvalidRequest(
             "continue_final_message and add_generation_prompt are both true; a turn is continued or begun.",
@@ -66,11 +70,11 @@ def turn_of(body: ChatBody) -> ChatTurn:
         )
     return ChatTurn(
         messages=messages_of(body, body.messages),
-        tools=tools_of(body, body.tools),
+        tools=tools_of(body),
         tool_choice=choice.choice,
         allowed_tools=choice.allowed,
         parallel_tool_calls=body.parallel_tool_calls,
-        reasoning_effort=body.reasoning_effort,
+        reasoning_effort=effort_of(body, body.reasoning_effort, control, "reasoning_effort"),
         separate_reasoning=body.separate_reasoning,
         variables=body.chat_template_kwargs,
         add_generation_prompt=body.add_generation_prompt is not False,

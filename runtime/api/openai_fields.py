@@ -9,7 +9,7 @@ from pydantic import Field
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import schema
 from palmette.runtime.api.limits import MOST_OUTPUTS
-from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.api.sampling_fields import SamplingFields, one_grammar
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, GrammarSource, Jump, as_json
@@ -70,17 +70,10 @@ class OpenAIFields(SamplingFields, SchedulingFields):
     """Free text, any JSON object, or JSON that meets a schema."""
 
     def grammar(self) -> Constraint | None:
-        named = super().grammar()
         wanted = None
         if self.response_format is not None:
             wanted = self.response_format.constraint(self.jump, complete=self.complete)
-        if named is not None and wanted is not None:
-            raise InvalidRequest(
-                f"response_format and {named.grammar.kind} were given together; an output follows one grammar.",
-                hint="Give one of them.",
-                param="response_format",
-            )
-        return named or wanted
+        return one_grammar(super().grammar(), wanted, "response_format")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from palmette.runtime.api.access import Caller, caller_of
 from palmette.runtime.api.bodies import IGNORED_HEADER, read
-from palmette.runtime.api.chats import READING
+from palmette.runtime.api.chat_tools import effort_of
+from palmette.runtime.api.chats import READING, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.json_response import JsonResponse, PlainResponse
 from palmette.runtime.api.responses_answers import (
@@ -175,7 +176,8 @@ async def _read(
 ) -> Given:
     """The items of the request itself, and what is asked of the model."""
     before = turns_up_to(previous)
-    found = [store.turn_with(item_id, caller.tenant) for item_id in references(body)]
+    named = await surface.beside(READING * _pieces(body), lambda: references(body))
+    found = [store.turn_with(item_id, caller.tenant) for item_id in named]
     referred = list(dict.fromkeys(turn for turn in found if turn is not None))
 
     more: dict[str, Any] = {}
@@ -192,7 +194,7 @@ async def _read(
             tool_choice=choice.choice,
             allowed_tools=choice.allowed,
             parallel_tool_calls=body.parallel_tool_calls,
-            reasoning_effort=body.effort(),
+            reasoning_effort=effort_of(body, body.effort(), surface.frontend.chats.reasoning, "reasoning.effort"),
             **more,
         )
         return given, turn
@@ -202,10 +204,7 @@ async def _read(
 
 
 def _pieces(body: InputFields) -> int:
-    """Items of the input, and their parts."""
-    given = body.input if isinstance(body.input, list) else []
-    lists = [value for item in given if isinstance(item, dict) for value in item.values() if isinstance(value, list)]
-    return len(given) + sum(map(len, lists))
+    return pieces(body.input) if isinstance(body.input, list) else 0
 
 
 def _weight(turns: Sequence[Turn]) -> int:

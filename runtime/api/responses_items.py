@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from palmette.runtime.api.bodies import Body
-from palmette.runtime.api.chats import Choice
+from palmette.runtime.api.chat_tools import AllowedNames, Choice, openai_choice, own, own_tools
+from palmette.runtime.api.content import parts_of
 from palmette.runtime.api.responses_schemas import (
     AllowedChoice,
     FunctionCallItem,
@@ -28,12 +29,13 @@ from palmette.runtime.api.responses_schemas import (
 )
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.frontend import ChatMessage, ToolCall
-from palmette.runtime.parsers.protocol import NamedTool, Tool
+from palmette.runtime.parsers.protocol import Tool
 
 Item = dict[str, Any]
 Kind = Literal["msg", "fc", "fco", "rs"]
 PARAGRAPH = "\n\n"  # between the parts of a summary
 _OURS = re.compile(r"(?:msg|fc|fco|rs)_([0-9a-f]{32})(i?)[0-9a-f]{4,}\Z")
+PARTS_OF_TEXT = ("input_text", "output_text", "text", "refusal")
 _SYSTEM = ("system", "developer")
 
 
@@ -149,21 +151,7 @@ def _said(part: ItemPart) -> Item:
 
 
 def _parts(body: Body, given: Any, path: str) -> list[ItemPart]:
-    if not isinstance(given, list):
-        raise InvalidRequest(f"{path}: {reprlib.repr(given)} is neither a text nor a list of parts.", param=path)
-    return [_part(body, part, f"{path}.{index}") for index, part in enumerate(given)]
-
-
-def _part(body: Body, given: Any, path: str) -> ItemPart:
-    kind = given.get("type") if isinstance(given, dict) else None
-    if kind is None:
-        raise InvalidRequest(f"{path}: {reprlib.repr(given)} is not a content part.", param=path)
-    if isinstance(kind, str) and kind not in ("input_text", "output_text", "text", "refusal"):
-        raise Unsupported(
-            f"{path}: content of type {reprlib.repr(kind)} is not supported; the model reads text only.",
-            param=f"{path}.type",
-        )
-    return body.nested(given, ItemPart, path)
+    return parts_of(body, given, path, ItemPart, PARTS_OF_TEXT)
 
 
 def _thought(body: Body, given: Any, path: str) -> Item:
@@ -295,47 +283,24 @@ def _text_of(part: Item) -> str:
 
 
 def tools_of(body: InputFields) -> tuple[Tool, ...]:
-    """Raises InvalidRequest or Unsupported, naming the path. A lenient server leaves out and names hosted tools."""
-    return tuple(
-        _tool(body, tool, f"tools.{index}")
-        for index, tool in enumerate(body.tools)
-        if not body.left_out(f"tools.{index}", if_lenient=_hosted(tool))
-    )
+    """Raises InvalidRequest or Unsupported, naming the path."""
 
+    def read(given: dict[str, Any], path: str) -> Tool:
+        tool = body.nested(given, ResponseTool, path)
+        return Tool(name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
 
-def _tool(body: Body, given: Any, path: str) -> Tool:
-    _check_function(given, path)
-    tool = body.nested(given, ResponseTool, path)
-    return Tool(name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict)
+    return own_tools(body, body.tools, read)
 
 
 def choice_of(body: InputFields) -> Choice:
     """Raises InvalidRequest or Unsupported."""
-    given = body.tool_choice
-    if not isinstance(given, dict):
-        return Choice(given)
-    if given.get("type") != "allowed_tools":
-        return Choice(NamedTool(_named(body, given, "tool_choice")))
-    choice = body.nested(given, AllowedChoice, "tool_choice")
-    names = [_named(body, tool, f"tool_choice.tools.{index}") for index, tool in enumerate(choice.tools)]
-    return Choice(choice.mode, frozenset(names))
 
+    def name_of(given: dict[str, Any], path: str) -> str:
+        return body.nested(given, FunctionChoice, path).name
 
-def _named(body: Body, given: Any, path: str) -> str:
-    _check_function(given, path)
-    return body.nested(given, FunctionChoice, path).name
+    def allowed_of(given: dict[str, Any], path: str) -> AllowedNames:
+        choice = body.nested(given, AllowedChoice, path)
+        places = [(tool, f"{path}.tools.{index}") for index, tool in enumerate(choice.tools)]
+        return AllowedNames(choice.mode, frozenset(name_of(own(tool, at), at) for tool, at in places))
 
-
-def _check_function(given: Any, path: str) -> None:
-    if not isinstance(given, dict):
-        raise InvalidRequest(f"{path}: {reprlib.repr(given)} is no object.", param=path)
-    if _hosted(given):
-        raise Unsupported(
-            f"{path}: a tool of type {reprlib.repr(given['type'])} is not supported.",
-            hint="Tools are functions here, which the client runs.",
-            param=f"{path}.type",
-        )
-
-
-def _hosted(tool: dict[str, Any]) -> bool:
-    return isinstance(kind := tool.get("type"), str) and kind != "function"
+    return openai_choice(body.tool_choice, name_of, allowed_of)

@@ -102,7 +102,7 @@ class Asked:
             "parallel_tool_calls": body.parallel_tool_calls,
             "previous_response_id": body.previous_response_id,
             "prompt_cache_diagnostics": None,  # not here, but there are clients that read it
-            "reasoning": {"effort": body.effort(), "summary": None},
+            "reasoning": {"effort": self.prepared.turn.reasoning_effort, "summary": None},
             "store": body.store,
             "temperature": body.temperature,
             "text": {"format": _written(form, "text.format"), "verbosity": "medium"},

@@ -83,7 +83,7 @@ class ResponseWriter:
     def chunk(self, chunk: ChatChunk) -> list[Event]:
         """The events of one chunk; of the last one, those of the end too."""
         events: list[Event] = []
-        never_begun = chunk.finish is not None and chunk.finish.reason == "abort"
+        never_begun = not chunk.events and chunk.finish is not None and chunk.finish.reason == "abort"
         if self.status == "queued" and not never_begun:
             self.status = "in_progress"
             events.append(self._life("response.in_progress"))

@@ -8,9 +8,10 @@ from pydantic import Field, WithJsonSchema
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import like, list_of, schema
+from palmette.runtime.api.lenient import LenientBody
 from palmette.runtime.api.limits import LONGEST_METADATA_KEY, LONGEST_METADATA_VALUE, MOST_METADATA
 from palmette.runtime.api.openai_fields import JsonSchemaFormat, ResponseFormat
-from palmette.runtime.api.sampling_fields import SamplingFields
+from palmette.runtime.api.sampling_fields import SamplingFields, one_grammar
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.messages.grammar import Constraint
@@ -201,7 +202,7 @@ class ResponseStreamOptions(Body):
     """Accepted: nothing is ever padded here."""
 
 
-class InputFields(Body):
+class InputFields(LenientBody):
     """What makes a response's prompt."""
 
     model: str = ""
@@ -236,11 +237,13 @@ class InputFields(Body):
 
     def text_options(self) -> TextOptions:
         options = self.nested(self.text or {}, TextOptions, "text")
-        if options.verbosity not in (None, "medium") and not self.left_out("text.verbosity"):
-            raise Unsupported(
-                f"text.verbosity={options.verbosity!r}: the model has no verbosity levels.",
-                hint="Leave it out.",
-                param="text.verbosity",
+        if options.verbosity not in (None, "medium"):
+            self.refuse(
+                Unsupported(
+                    f"text.verbosity={options.verbosity!r}: the model has no verbosity levels.",
+                    hint="Leave it out.",
+                    param="text.verbosity",
+                )
             )
         return options
 
@@ -251,19 +254,14 @@ class InputFields(Body):
         return self.nested(self.reasoning or {}, ReasoningOptions, "reasoning").effort
 
     def check_truncation(self) -> None:
-        if self.truncation == "auto" and not self.left_out("truncation"):
-            raise Unsupported(
-                "truncation='auto': items are not dropped here.",
-                hint="Leave it out, and send what fits the context.",
-                param="truncation",
+        if self.truncation == "auto":
+            self.refuse(
+                Unsupported(
+                    "truncation='auto': items are not dropped here.",
+                    hint="Leave it out, and send what fits the context.",
+                    param="truncation",
+                )
             )
-
-    def left_out(self, path: str, *, if_lenient: bool = True) -> bool:
-        """Whether what stands there is left out, which a lenient server does with what isn't supported; it is named."""
-        if not (self._lenient and if_lenient):
-            return False
-        self._ignored.append(path)
-        return True
 
 
 class InputTokensBody(InputFields):
@@ -361,12 +359,5 @@ class ResponsesBody(InputFields, SamplingFields, SchedulingFields):
         )
 
     def grammar(self) -> Constraint | None:
-        named = super().grammar()
         wanted = self.text_format().response_format().constraint(self.jump, complete=self.complete)
-        if named is not None and wanted is not None:
-            raise InvalidRequest(
-                f"text.format and {named.grammar.kind} were given together; an output follows one grammar.",
-                hint="Give one of them.",
-                param="text.format",
-            )
-        return named or wanted
+        return one_grammar(super().grammar(), wanted, "text.format")

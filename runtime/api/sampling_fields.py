@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import schema
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
-from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.sampling import MAX_LOGIT_BIAS, SamplingParams
 
 
 class SamplingFields(Body):
@@ -59,7 +59,14 @@ class SamplingFields(Body):
     complete: bool = False
     """The output ends within max_tokens wherever its grammar allows."""
 
+    _prepared: tuple[dict[int, float], Constraint | None] | None = PrivateAttr(default=None)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._prepared = token_biases(self.logit_bias), self.grammar()
+
     def sampling(self, *, max_tokens: int | None, logprobs: bool = False, top_logprobs: int = 0) -> SamplingParams:
+        biases, grammar = self._prepared or (token_biases(self.logit_bias), self.grammar())
         return SamplingParams(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
@@ -70,7 +77,7 @@ class SamplingFields(Body):
             frequency_penalty=self.frequency_penalty,
             presence_penalty=self.presence_penalty,
             repetition_penalty=self.repetition_penalty,
-            logit_bias=token_biases(self.logit_bias),
+            logit_bias=biases,
             seed=self.seed,
             stop=as_tuple(self.stop),
             stop_token_ids=tuple(self.stop_token_ids),
@@ -78,7 +85,7 @@ class SamplingFields(Body):
             ignore_eos=self.ignore_eos,
             logprobs=logprobs,
             top_logprobs=top_logprobs,
-            constraint=self.grammar(),
+            constraint=grammar,
         )
 
     def grammar(self) -> Constraint | None:
@@ -111,6 +118,8 @@ def as_tuple(value: str | list[str]) -> tuple[str, ...]:
 
 def token_biases(given: dict[str, float]) -> dict[int, float]:
     """JSON's object keys are strings; a bias is of a token id."""
+    if len(given) > MAX_LOGIT_BIAS:
+        raise InvalidRequest(f"logit_bias has {len(given)} entries; at most {MAX_LOGIT_BIAS}.", param="logit_bias")
     biases: dict[int, float] = {}
     for key, bias in given.items():
         try:

@@ -8,6 +8,7 @@ from pydantic import Field, WithJsonSchema
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import like, list_of, schema
+from palmette.runtime.api.lenient import LenientBody
 from palmette.runtime.api.openai_fields import OpenAIFields
 from palmette.runtime.messages.sampling import MAX_TOP_LOGPROBS
 
@@ -120,7 +121,7 @@ class AllowedToolsChoice(Body):
     allowed_tools: Annotated[dict[str, Any], like(AllowedTools)]
 
 
-class ChatBody(OpenAIFields):
+class ChatBody(OpenAIFields, LenientBody):
     messages: Annotated[list[dict[str, Any]], list_of(ChatMessage, ToolMessage)]
     """The conversation so far. What spells a special token in a message is text."""
     tools: Annotated[list[dict[str, Any]], list_of(ChatTool)] = Field(default_factory=list)

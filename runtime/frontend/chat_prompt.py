@@ -51,6 +51,10 @@ class ReasoningControl(msgspec.Struct, frozen=True, kw_only=True):
     levels: bool = False
     switch: str | None = None
 
+    def takes(self, effort: str) -> bool:
+        """Whether there is something that the effort makes a difference to; "none" makes none where nothing thinks."""
+        return self.levels or self.switch is not None or effort == "none"
+
     @classmethod
     def of(cls, template: ChatTemplate) -> ReasoningControl:
         known = template.variables
@@ -188,7 +192,7 @@ class ChatPrompts:
             return {_EFFORT: effort, **variables}
         if self.reasoning.switch is not None:
             return {self.reasoning.switch: effort not in _LITTLE, **variables}
-        if effort != "none":
+        if not self.reasoning.takes(effort):
             raise Unsupported(
                 f"reasoning_effort={effort!r}: the model's template has no levels of reasoning.",
                 hint="Leave it out.",

@@ -240,6 +240,10 @@ def test_odd_ids_and_queries(live: LiveServer) -> None:
         made = http.post("/v1/responses", json={"input": "a"}).json()["id"]
         for query in ("after=nothing", "limit=x", "limit=-1", "order=up"):
             assert http.get(f"/v1/responses/{made}/input_items?{query}").status_code == 400
+        for query in ("?before=x", "?stream=false&odd=1", "/input_items?before=x", "/input_items?stream=true"):
+            answer = http.get(f"/v1/responses/{made}{query}")
+            assert answer.status_code == 400
+            assert answer.json()["error"]["param"] in ("before", "odd", "stream")
         assert http.get(f"/v1/responses/{made}?stream=perhaps").status_code == 400
         assert http.get(f"/v1/responses/{made}?include=x").headers["x-palmette-ignored"] == "include"
         for odd in ("resp_" + "0" * 32, "x" * 100_000, "\x00"):

@@ -14,7 +14,8 @@ from chat_models import QWEN, ScriptedChat, special_tokenizer
 from palmette.runtime.api.responses_answers import ResponseEvent
 from palmette.runtime.api.responses_items import messages_of
 from palmette.runtime.api.responses_output import Event, ResponseWriter
-from palmette.runtime.frontend import ChatMessage, ChatTurn, Frontend
+from palmette.runtime.frontend import ChatChunk, ChatFinish, ChatMessage, ChatTurn, Frontend
+from palmette.runtime.messages.replies import Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.parsers.protocol import Tool
 from palmette.runtime.text.tokenizer import Tokenizer
@@ -110,6 +111,14 @@ async def test_the_same_response_however_it_comes(tokenizer: Tokenizer, seed: in
                 assert made[0] == made[1] == made[2], text
     finally:
         await frontend.close()
+
+
+def test_what_was_cancelled_while_it_waited_was_never_in_progress(tokenizer: Tokenizer) -> None:
+    writer = ResponseWriter(dict(HEAD), tokenizer.vocabulary, queued=True)
+    finish = ChatFinish(reason="abort", usage=Usage(prompt_tokens=3))
+    events = [*writer.begin(), *writer.chunk(ChatChunk(finish=finish))]
+    assert [event["type"] for event in events] == ["response.created", "response.queued", "response.incomplete"]
+    assert (writer.status, writer.items) == ("cancelled", [])
 
 
 async def test_items_that_come_back_are_what_the_model_wrote(tokenizer: Tokenizer) -> None:
