@@ -428,7 +428,8 @@ def _check_interpreted(s: ProgramState) -> None:
 def _check_whole(name: str, value: object, least: int, most: int | None = None) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         limits = f"from {least} to {most}" if most is not None else f"of at least {least}"
-        raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", param=name)
+        hint = "An agent that may not call is a gen: s += gen(…)." if name == "steps" else ""
+        raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", hint=hint, param=name)
 
 
 def _shortened(text: str, most: int) -> str:

@@ -119,10 +119,17 @@ class Parameters:
                 raise TypeError(f"batch item {index}: {error}") from None
         return calls
 
+    @property
+    def _shown(self) -> str:
+        """The program's own parameters, as its `def` has them."""
+        return f"({', '.join(str(each) for each in list(self._signature.parameters.values())[1:])})"
+
     def _advice(self, args: tuple[Any, ...], own: Mapping[str, Any]) -> str:
         """What may have been meant by arguments that don't fit."""
         if any(isinstance(value, ProgramState) for value in (*args, *own.values())):
             return ". A program makes its own state; what takes this one is a plain function, without @function."
+        if len(args) > len(self.names):
+            return f": {self._name}{self._shown} was given {len(args)}"
         known = sorted({*self.names, *self._sampling, *RUN_OPTIONS})
         for name in own:
             if name not in known and (near := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):

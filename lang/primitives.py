@@ -84,6 +84,8 @@ def gen(
             hint=f"Types go by name: gen({name!r}, type=…).",
             param="max_tokens",
         )
+    if max_tokens == 0 and not isinstance(max_tokens, bool):
+        raise InvalidRequest("max_tokens=0 writes nothing.", hint="Give 1 or more.", param="max_tokens")
     if choices_method == SAMPLE:
         given["choices"] = _checked_choices(choices)
     elif choices is not None:
@@ -186,7 +188,11 @@ def any_order(texts: Sequence[str]) -> Expr:
 
 def _checked_choices(choices: object) -> tuple[str, ...]:
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
-        raise InvalidRequest(f"choices={choices!r} is not a list of at least one string.", param="choices")
+        raise InvalidRequest(
+            f"choices={choices!r} is not a list of at least one string.",
+            hint='Write them as in choices=["yes", "no"].',
+            param="choices",
+        )
     for choice in choices:
         if not isinstance(choice, str) or not choice:
             raise InvalidRequest(f"choices has {choice!r}, which is not a non-empty string.", param="choices")

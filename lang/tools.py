@@ -15,6 +15,7 @@ import inspect
 import threading
 import time
 import typing
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -23,6 +24,7 @@ import msgspec
 
 from palmette.lang.arrival import Arrival
 from palmette.lang.docstrings import described
+from palmette.lang.errors import caller
 from palmette.lang.loop import language_loop, run_on
 from palmette.lang.sampling import check_seconds
 from palmette.lang.types import OutputType, from_schema
@@ -84,6 +86,8 @@ class Tool:
         self.ask = ask
         self.parameters, self._decode = _signature(func, self.name, of_parameters)
         functools.update_wrapper(self, func)
+        if not self.description and description is None:
+            _warn_undescribed(self.name)
 
     @classmethod
     def of_schema(
@@ -280,6 +284,18 @@ async def _called(func: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
     threading.Thread(target=work, name=f"palmette-tool-{func.__name__}", daemon=True).start()
     return await returned
+
+
+def _warn_undescribed(name: str) -> None:
+    """At the program's line: such a tool works, and the model has to guess what it is for."""
+    where = caller()
+    warnings.warn_explicit(
+        f"Tool {name} has no docstring, so the model knows nothing but its name and parameters. Write one, or give"
+        f" description=…",
+        UserWarning,
+        where.filename,
+        where.line,
+    )
 
 
 def _as_text(value: Any) -> str:

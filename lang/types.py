@@ -6,15 +6,18 @@ calls its `parse`.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
 import enum
 import functools
 import importlib
 import json
+import re
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -62,6 +65,8 @@ _DATE = (
     rf"|02-(0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
 )
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+_DATETIME = f"{_DATE}[T ]{_TIME}"
+_BOOL = "[Tt]rue|[Ff]alse"
 
 
 def _scalar(name: str, parse: Callable[[str], Any], pattern: str, ends: tuple[str, ...] = ()) -> OutputType:
@@ -80,47 +85,95 @@ def _bool(text: str) -> bool:
 _SCALARS: dict[type, OutputType] = {
     int: _scalar("int", int, _INT, _INT_ENDS),
     float: _scalar("float", float, _FLOAT, _FLOAT_ENDS),
-    bool: _scalar("bool", _bool, "[Tt]rue|[Ff]alse"),
+    bool: _scalar("bool", _bool, _BOOL),
     str: OutputType("str", str),
     datetime.date: _scalar("date", lambda text: datetime.date.fromisoformat(text.strip()), _DATE),
     datetime.time: _scalar("time", lambda text: datetime.time.fromisoformat(text.strip()), _TIME),
-    datetime.datetime: _scalar(
-        "datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), f"{_DATE}[T ]{_TIME}"
-    ),
+    datetime.datetime: _scalar("datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), _DATETIME),
 }
+_OR_NONE: dict[type, tuple[str, tuple[str, ...]]] = {
+    int: (_INT, _INT_ENDS),
+    float: (_FLOAT, _FLOAT_ENDS),
+    bool: (_BOOL, ()),
+    datetime.date: (_DATE, ()),
+    datetime.time: (_TIME, ()),
+    datetime.datetime: (_DATETIME, ()),
+}
+"""Scalars that a union with None may be of, and how they are written."""
 _BY_NAME = {output.name: output for output in _SCALARS.values()}
 
 
 def output_type(given: Any) -> OutputType:
     """The output type of a Python type, or of a scalar's name. Raises InvalidRequest for what is neither.
 
-    int, float, bool, str, date, time, datetime; an Enum or a Literal: one of its values; dataclasses, pydantic models,
-    TypedDicts, lists and whatever else has a JSON schema: JSON text, parsed.
+    int, float, bool, str, date, time, datetime; such but str, or None (Optional[int]); an Enum or a Literal: one
+    of its values; dataclasses, pydantic models, TypedDicts, NamedTuples, dict, list, unions of such and whatever else
+    has a JSON schema: JSON text, parsed.
     """
     if isinstance(given, OutputType):
         return given
     if isinstance(given, str):
         if given in _BY_NAME:
             return _BY_NAME[given]
-        near = difflib.get_close_matches(given, [*_BY_NAME, "integer", "string", "boolean"], n=1)
-        known = {"integer": "int", "string": "str", "boolean": "bool"}
-        hint = f"Did you mean {known.get(near[0], near[0])!r}?" if near else f"Names are {', '.join(_BY_NAME)}."
-        raise InvalidRequest(f"type={given!r} is not the name of a type.", hint=hint, param="type")
+        raise InvalidRequest(f"type={given!r} is not the name of a type.", hint=_named(given), param="type")
     try:
         return _of_type(given)
     except TypeError:  # not hashable, so not cached
+        _check_type(given)
         return _of_type.__wrapped__(given)
+
+
+def _named(given: str) -> str:
+    """What may have been meant by a name that is no scalar's."""
+    if re.match(r"\w+\s*[\[|]", given) or given in ("dict", "list", "tuple", "set"):
+        return f"Give the type itself, without quotes: type={given}."
+    near = difflib.get_close_matches(given, [*_BY_NAME, "integer", "string", "boolean"], n=1)
+    known = {"integer": "int", "string": "str", "boolean": "bool"}
+    return f"Did you mean {known.get(near[0], near[0])!r}?" if near else f"Names are {', '.join(_BY_NAME)}."
+
+
+def _check_type(given: Any) -> None:
+    """Raises InvalidRequest for what is written as if it were a type."""
+    hint = ""
+    if isinstance(given, list):
+        inner = ", ".join(getattr(each, "__name__", repr(each)) for each in given) or "str"
+        hint = f"Write list[{inner}]." if len(given) < 2 else f"Write tuple[{inner}], or a dataclass."
+    elif isinstance(given, dict):
+        hint = "Make it a TypedDict or a dataclass; of a JSON schema, json_schema= takes it."
+    elif isinstance(given, set | tuple | int | float | bool):
+        hint = "Write a type: int, list[str], a dataclass, Literal[…] of fixed values."
+    elif given in (bytes, bytearray, complex, memoryview):
+        hint = "Models write text: use str, and make it of that."
+    else:
+        return
+    raise InvalidRequest(f"type={given!r} is no type that a model can write.", hint=hint, param="type")
 
 
 @functools.lru_cache(maxsize=256)
 def _of_type(given: Any) -> OutputType:
+    _check_type(given)
     if given in _SCALARS:
         return _SCALARS[given]
+    if get_origin(given) in (Union, types.UnionType):
+        inner = [each for each in get_args(given) if each is not type(None)]
+        if len(inner) == 1 < len(get_args(given)) and inner[0] in _OR_NONE:
+            return _or_none(inner[0])
     if get_origin(given) is Literal:
         return _one_of(f"Literal{list(get_args(given))}", {str(value): value for value in get_args(given)})
     if isinstance(given, type) and issubclass(given, enum.Enum):
         return _one_of(given.__name__, {str(member.value): member for member in given})
     return _json(given)
+
+
+def _or_none(given: type) -> OutputType:
+    """A scalar, or None: Optional[int]."""
+    scalar = _SCALARS[given]
+
+    def parse(text: str) -> Any:
+        return None if text.strip().lower() in ("none", "null") else scalar.parse(text)
+
+    pattern, ends = _OR_NONE[given]
+    return _scalar(f"{scalar.name} or None", parse, f"({pattern}|None|null)", ends)
 
 
 def _one_of(name: str, values: Mapping[str, Any]) -> OutputType:
@@ -150,7 +203,7 @@ def _schema_and_parser(given: Any, name: str) -> tuple[dict[str, Any], Callable[
         return given.model_json_schema(), validate  # type: ignore[attr-defined]
     if not (isinstance(given, type) and hasattr(given, "__pydantic_validator__")):
         try:
-            return msgspec.json.schema(given), msgspec.json.Decoder(given).decode
+            return _in_order(msgspec.json.schema(given), given), msgspec.json.Decoder(given).decode
         except (TypeError, NameError) as error:
             problem: Exception = error
     adapter = _pydantic_adapter()
@@ -165,6 +218,35 @@ def _schema_and_parser(given: Any, name: str) -> tuple[dict[str, Any], Callable[
         hint=f"Give a scalar ({', '.join(_BY_NAME)}), an Enum, a Literal, a dataclass or a pydantic model.",
         param="type",
     )
+
+
+def _in_order(schema: dict[str, Any], given: Any) -> dict[str, Any]:
+    """The schema with the fields of TypedDicts as they are declared, which is the order that they are written in."""
+    for name, fields in _typed_dicts(given, {}).items():
+        for each in (schema, schema.get("$defs", {}).get(name, {})):
+            properties = each.get("properties", {})
+            if each.get("title") == name and set(properties) == set(fields):
+                each["properties"] = {field: properties[field] for field in fields}
+                if "required" in each:
+                    each["required"] = [field for field in fields if field in each["required"]]
+    return schema
+
+
+def _typed_dicts(given: Any, found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The fields of each TypedDict within a type, in their order."""
+    inner = list(get_args(given))
+    if is_typeddict(given) and given.__name__ not in found:
+        hints = get_type_hints(given)
+        found[given.__name__] = list(hints)
+        inner += hints.values()
+    elif dataclasses.is_dataclass(given):
+        name = f"dataclass {getattr(given, '__name__', given)}"
+        if name not in found:
+            found[name] = []
+            inner += get_type_hints(given).values()
+    for each in inner:
+        _typed_dicts(each, found)
+    return found
 
 
 def _pydantic_adapter() -> Any:

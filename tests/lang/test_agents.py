@@ -171,6 +171,7 @@ def test_the_branch_is_pinned_while_tools_run() -> None:
 def test_a_long_result_is_cut() -> None:
     @tool
     def book() -> str:
+        """A long text."""
         return "x" * 100
 
     result = run([call("book"), final(".")], tools=[book], result_characters=10)
@@ -222,6 +223,7 @@ def test_a_failure_fails_its_own_and_leaves_the_steps() -> None:
 def test_a_deadline_ends_the_wait_for_a_tool_that_hangs() -> None:
     @tool
     def hangs() -> None:
+        """Takes long."""
         time.sleep(3)
 
     helper = agent([hangs])
@@ -238,6 +240,7 @@ def test_a_deadline_ends_the_wait_for_a_tool_that_hangs() -> None:
 def test_many_agents_at_once_wait_side_by_side() -> None:
     @tool
     async def wait() -> str:
+        """Waits."""
         await asyncio.sleep(0.05)
         return "done"
 
@@ -264,7 +267,7 @@ def test_what_makes_no_agent(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         agent(**{"tools": [population], **options})
     with pytest.raises(InvalidRequest, match="as the answer is"):
-        agent([tool(name="final_answer")(lambda: None)])
+        agent([tool(name="final_answer", description="Ends.")(lambda: None)])
 
 
 def test_the_grammars_of_a_turn() -> None:

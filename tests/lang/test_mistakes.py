@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,6 +79,75 @@ def test_unknown_keywords_name_the_nearest() -> None:
         agent([number]).run("x", temprature=1)
     with pytest.raises(TypeError, match=r"Did you mean .temperature."):
         agent([number], name="helper").run_batch(["x"], temprature=1)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: select("x", []), r"choices=\[\] is not a list of at least one string. Write them as in choices="),
+        (lambda: gen("x", choices=[]), r"choices=\[\] is not a list of at least one string"),
+        (lambda: gen("x", max_tokens=0), "max_tokens=0 writes nothing. Give 1 or more"),
+        (lambda: gen("x", max_tokens=-1), "max_tokens=-1 is not"),
+        (lambda: gen("x", temperature=-0.5), r"temperature=-0.5 is not a number in \[0, 100\]"),
+        (lambda: agent([number], steps=0), r"steps=0 is not a whole number from 1 to 1000. An agent that may not call"),
+        (lambda: function(int), "A program is made of a function, not of <class 'int'>"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_where_they_are_written(write: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        write()
+
+
+def test_arguments_that_do_not_fit_show_what_does() -> None:
+    @function
+    def two(s, a, b=2):
+        s += a
+
+    with pytest.raises(TypeError, match=r"two: too many positional arguments: two\(a, b=2\) was given 3"):
+        two.run(1, 2, 3)
+    with pytest.raises(TypeError, match="two: missing a required argument: 'a'"):
+        two.run()
+    with pytest.raises(
+        InvalidRequest, match=r"two has no parameter 'bb' to bind. Did you mean 'b' by 'bb'|'bb' to bind"
+    ):
+        two.bind(bb=1)
+
+
+def test_a_tool_that_is_not_described_warns_at_its_line() -> None:
+    def undescribed(x: int) -> int:
+        return x
+
+    with pytest.warns(UserWarning, match="Tool undescribed has no docstring, so the model knows nothing but") as caught:
+        tool(undescribed)  # here
+    line = line_of(test_a_tool_that_is_not_described_warns_at_its_line, "here")
+    assert (caught[0].filename, caught[0].lineno) == (__file__, line)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tool(description="")(undescribed).description == "", "who says so means it"
+
+
+def test_a_variable_read_before_it_is_written() -> None:
+    def early(s):
+        s += "a"
+        s += s["x"] + gen("x")  # here
+
+    with pytest.raises(UnknownVariable) as caught:
+        function(early).run()
+    said = f"test_mistakes.py:{line_of(early, 'here')} in early: the program has no variable 'x'"
+    assert said in str(caught.value)
+    assert "Write it first, as in s += gen(name)" in str(caught.value)
+
+
+def test_a_fork_used_after_its_join() -> None:
+    def late(s):
+        forks = s.fork(2)
+        forks += gen("x")
+        forks.join()
+        forks[0] += "more"  # here
+
+    with pytest.raises(ProgramError, match="nothing can be appended: this fork has been joined") as caught:
+        function(late).run()
+    assert caught.value.where.line == line_of(late, "here")
 
 
 def test_plus_without_equals() -> None:

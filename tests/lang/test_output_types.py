@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Optional, TypedDict, Union
 
 import pydantic
 import pytest
@@ -51,6 +51,11 @@ class Positive:
     value: int = pydantic.Field(gt=0)
 
 
+class Animal(TypedDict):
+    name: str
+    legs: int
+
+
 class Point(NamedTuple):
     x: int
     y: int
@@ -83,6 +88,19 @@ CASES: list[tuple[Any, str, Any]] = [
     (dict[str, bool], '{"a": true}', {"a": True}),
     (Point, "[1, 2]", Point(1, 2)),
     (list[City], '[{"name": "Rome", "population": 9}]', [City(name="Rome", population=9)]),
+    (dict, '{"a": [1]}', {"a": [1]}),
+    (list, '[1, "a"]', [1, "a"]),
+    (tuple[int, str], '[1, "a"]', (1, "a")),
+    (Animal, '{"name": "Rex", "legs": 4}', {"name": "Rex", "legs": 4}),
+    (list[Animal], '[{"name": "Rex", "legs": 4}]', [{"name": "Rex", "legs": 4}]),
+    (Optional[int], " 5", 5),  # noqa: UP045
+    (int | None, "None", None),
+    (datetime.date | None, "null", None),
+    (bool | None, " true", True),
+    (str | None, '"None"', "None"),
+    (City | None, "null", None),
+    (int | str, '"a"', "a"),
+    (Union[City, Positive], '{"value": 3}', Positive(3)),  # noqa: UP007
 ]
 
 
@@ -102,7 +120,8 @@ def test_a_text_of_the_type_passes_its_grammar_and_becomes_the_value(given_type:
         (int, "x"), (int, "007"), (float, ".5"), (bool, "yes"), (datetime.date, "2023-02-29"),
         (datetime.date, "2023-04-31"), (datetime.date, "1900-02-29"), (datetime.time, "24:00:00"), (Color, "green"),
         (Person, '{"name": "Eva"}'), (Person, '{"name": "Eva", "age": 5, "extra": 1}'), (City, '{"name": "Rome"}'),
-        (list[int], '["a"]'), (Literal["yes", "no"], "maybe"),
+        (list[int], '["a"]'), (Literal["yes", "no"], "maybe"), (int | None, "nil"), (dict, "[1]"), (list, "{}"),
+        (Animal, '{"name": "Rex"}'), (City | Positive, "3"),
     ],
 )  # fmt: skip
 def test_a_text_of_another_type_does_not_pass(given_type: Any, text: str) -> None:
@@ -193,7 +212,14 @@ def test_an_output_that_is_not_of_its_type_names_the_line_and_what_to_do() -> No
         (lambda: gen("x", type="integer"), r"type='integer' is not the name of a type. Did you mean 'int'"),
         (lambda: gen("x", type="flaot"), "Did you mean 'float'"),
         (lambda: gen("x", type="zzz"), "Names are int, float"),
-        (lambda: gen("x", type=7), "has no JSON schema"),
+        (lambda: gen("x", type=7), r"type=7 is no type that a model can write. Write a type: int"),
+        (lambda: gen("x", type=[int]), r"Write list\[int\]"),
+        (lambda: gen("x", type=[int, str]), r"Write tuple\[int, str\], or a dataclass"),
+        (lambda: gen("x", type={"a": int}), "Make it a TypedDict or a dataclass"),
+        (lambda: gen("x", type=bytes), "Models write text"),
+        (lambda: gen("x", type=object()), "has no JSON schema"),
+        (lambda: gen("x", type="list[int]"), r"without quotes: type=list\[int\]"),
+        (lambda: gen("x", type="dict"), "without quotes: type=dict"),
         (lambda: gen("x", type=Literal[""]), "has no values, or an empty one"),
         (lambda: gen("x", type=int, regex="a"), "given together"),
         (lambda: gen("x", type=int, dtype=int), "type and dtype were given together"),
@@ -216,7 +242,10 @@ def engine() -> Iterator[sgl.Engine]:
 
 
 def test_every_type_on_an_engine(engine: sgl.Engine) -> None:
-    types = [int, float, bool, datetime.date, datetime.datetime, Color, Literal["a", "b"], Person, City, list[int]]
+    types = [
+        int, float, bool, datetime.date, datetime.datetime, Color, Literal["a", "b"], Person, City, list[int], dict,
+        Animal, int | None, Union[City, Positive],  # noqa: UP007
+    ]  # fmt: skip
 
     @function
     def all_types(s):
@@ -227,7 +256,7 @@ def test_every_type_on_an_engine(engine: sgl.Engine) -> None:
         state = all_types.run(seed=seed, backend=engine)
         for index, wanted in enumerate(types):
             value = state[f"v{index}"]
-            kind = {Literal["a", "b"]: str, list[int]: list}.get(wanted, wanted)
+            kind = {Literal["a", "b"]: str, list[int]: list, Animal: dict}.get(wanted, wanted)
             assert isinstance(value, kind), (wanted, value)
 
 

@@ -291,6 +291,57 @@ def test_a_lost_branch_is_opened_again_from_its_history(kind) -> None:
     until(lambda: scripted.open_branches == 0)
 
 
+@pytest.mark.parametrize("coroutine", [False, True])
+def test_a_backend_that_dies_in_the_middle_takes_its_program_alone(coroutine: bool) -> None:
+    """The other programs of a batch go on, and what was written before stays readable."""
+
+    def answer(prompt: str) -> str:
+        if "second" in prompt and "item 2" in prompt:
+            raise EngineDied("The server is gone.", hint="Start it again.")
+        return "yes"
+
+    @function
+    def plain(s, number):
+        s += f"item {number} first " + gen("x")
+        s += " second " + gen("y")  # dies
+
+    @function
+    async def awaiting(s, number):
+        s += f"item {number} first " + gen("x")
+        await s.aget("x")
+        s += " second " + gen("y")
+
+    program = awaiting if coroutine else plain
+    states = program.run_batch([[number] for number in range(5)], backend=sgl.ScriptedBackend(answer))
+    for number, state in enumerate(states):
+        assert state["x"] == "yes"
+        if number != 2:
+            assert state["y"] == "yes"
+            continue
+        with pytest.raises(
+            ProgramError, match=r"test_program_errors.py:\d+ in .*gen\('y'\): The server is gone"
+        ) as caught:
+            state["y"]
+        assert caught.value.retryable
+        assert "Start it again" in str(caught.value)
+        assert state.text(partial=True).startswith("item 2 first yes")
+        assert state.usage().calls == 1
+
+
+def test_an_engine_that_is_closed_in_the_middle() -> None:
+    with sgl.Engine(model="tiny", kv_tokens=4096, threads=1) as engine:
+
+        @function
+        def program(s):
+            s += "One " + gen("x", max_tokens=3)
+            s["x"]
+            engine.close()
+            s += " two " + gen("y", max_tokens=3)
+
+        with pytest.raises(ProgramError, match=r"gen\('y'\): .*closed"):
+            program.run(backend=engine)["y"]
+
+
 def test_a_branch_lost_twice_is_a_failure() -> None:
     def answer(prompt: str) -> str:
         raise BranchLost("gone")

@@ -96,6 +96,7 @@ def test_calls_run_side_by_side_in_order() -> None:
 
     @tool
     def waits() -> str:
+        """Waits."""
         meet.wait()
         return "met"
 
@@ -130,6 +131,7 @@ def test_calls_run_side_by_side_in_order() -> None:
 def test_what_goes_wrong_is_told_to_the_model(call: ToolCall, said: str) -> None:
     @tool
     def broken() -> float:
+        """Fails."""
         return 1 / 0
 
     [result] = ToolSet([weather, add, greet, broken]).run([call])
@@ -141,6 +143,7 @@ def test_what_goes_wrong_is_told_to_the_model(call: ToolCall, said: str) -> None
 def test_a_tool_that_hangs_holds_nobody() -> None:
     @tool(timeout=0.05)
     def hangs() -> None:
+        """Takes long."""
         time.sleep(1)
 
     start = time.monotonic()
@@ -218,6 +221,7 @@ def engine() -> Iterator[sgl.Engine]:
 def test_a_model_of_any_size_makes_valid_calls(engine: sgl.Engine) -> None:
     @tool
     def pick(color: Literal["red", "blue"], count: Literal[1, 2, 3]) -> str:
+        """Picks things of a color."""
         return f"{count} {color}"
 
     tools = ToolSet([pick])
