@@ -201,8 +201,12 @@ class ChatPrompts:
         return variables
 
     def _messages(self, messages: Sequence[ChatMessage], form: _Form) -> list[dict[str, Any]]:
-        names = {call.id: call.name for message in messages for call in message.tool_calls}
-        return [self._message(message, names, form) for message in messages]
+        names: dict[str, str] = {}  # of the calls so far, by id: some models number theirs anew in each turn
+        shown: list[dict[str, Any]] = []
+        for message in messages:
+            names.update((call.id, call.name) for call in message.tool_calls)
+            shown.append(self._message(message, names, form))
+        return shown
 
     def _message(self, message: ChatMessage, names: Mapping[str, str], form: _Form) -> dict[str, Any]:
         source = self._template.source

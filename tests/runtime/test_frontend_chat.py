@@ -264,6 +264,20 @@ async def test_ids_as_mistral_s_templates_accept_them(make: Make) -> None:
     assert len(said.calls[0].id) == 9
 
 
+async def test_results_bear_the_name_of_the_call_before_them(make: Make) -> None:
+    """Some models number their calls anew in each turn."""
+    chat = make("x", template=MISTRAL)
+
+    def called(name: str) -> list[ChatMessage]:
+        call = ToolCall(id="call0call", name=name, arguments="{}")
+        answer = ChatMessage(role="tool", content="cold", tool_call_id=call.id)
+        return [ChatMessage(role="assistant", tool_calls=(call,)), answer]
+
+    await ask(chat, turn(user(), *called("weather"), *called("now"), tools=(WEATHER,)))
+    assert "call0call weather cold" in chat.prompt()
+    assert "call0call now cold" in chat.prompt()
+
+
 async def test_models_without_a_format_are_told_in_words(make: Make) -> None:
     plain = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}<|im_start|>"
     chat = make('{"name": "weather", "arguments": {"at": "Oslo"}}', plain)
