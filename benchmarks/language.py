@@ -35,6 +35,7 @@ from palmette.lang.loop import language_loop
 from palmette.runtime.config import DEFAULT_MODEL
 from palmette.runtime.engine import Engine
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, GenerateStep, Part, RunBranch, ScoreStep, Step, Text
+from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.replies import Finish, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
@@ -78,12 +79,15 @@ class InstantBranch:
     async def fork(self, parts: Sequence[Part], count: int) -> list[InstantBranch]:
         return [InstantBranch() for _ in range(count)]
 
+    async def hint(self, hint: BranchHint) -> None:
+        """There is no cache."""
+
     async def close(self) -> None:
         """Nothing to release."""
 
 
 @pt.function
-def straight(s, calls):
+def straight(s: pt.ProgramState, calls: int) -> None:
     """Nothing is read before the end."""
     for number in range(calls):
         s += "Question: what is next?\nAnswer: "
@@ -91,7 +95,7 @@ def straight(s, calls):
 
 
 @pt.function
-def reading(s, calls):
+def reading(s: pt.ProgramState, calls: int) -> None:
     """Each answer is read before the program goes on."""
     for _ in range(calls):
         s += "Question: what is next?\nAnswer: "
@@ -100,7 +104,7 @@ def reading(s, calls):
 
 
 @pt.function
-async def awaiting(s, calls):
+async def awaiting(s: pt.ProgramState, calls: int) -> None:
     """`reading` as a coroutine."""
     for _ in range(calls):
         s += "Question: what is next?\nAnswer: "
@@ -109,7 +113,7 @@ async def awaiting(s, calls):
 
 
 @pt.function
-def chatting(s, calls):
+def chatting(s: pt.ProgramState, calls: int) -> None:
     """Turns: four nodes of roles for one text and one gen."""
     for number in range(calls):
         s += pt.user("What is next?")
@@ -117,7 +121,7 @@ def chatting(s, calls):
 
 
 @pt.function
-def forking(s, calls):
+def forking(s: pt.ProgramState, calls: int) -> None:
     """One fork for every three calls, joined."""
     for _ in range(calls // 3):
         forks = s.fork(3)
@@ -186,7 +190,7 @@ def one_call(question: str) -> RunBranch:
 
 
 @pt.function
-def asking(s, question, calls):
+def asking(s: pt.ProgramState, question: str, calls: int) -> None:
     for _ in range(calls):
         s += f"Question: {question}\nAnswer: "
         s += pt.gen("answer", max_tokens=4, temperature=0.0, ignore_eos=True, seed=1)
@@ -256,8 +260,8 @@ def over_http(runs: int, count: int) -> HttpCosts:
             bare = asyncio.run(bare_requests(url, count)), asyncio.run(bare_wire_requests(url, count))
             measured.append((*bare, program_requests(endpoint, count, 1), program_requests(endpoint, count, 3)))
         endpoint.shutdown()
-    medians = [statistics.median(column) for column in zip(*measured, strict=True)]
-    return HttpCosts(*medians, bytes=len(msgspec.json.encode(one_call("what is 100?"))))
+    httpx_, bare_, one, three = (statistics.median(column) for column in zip(*measured, strict=True))
+    return HttpCosts(httpx_, bare_, one, three, bytes=len(msgspec.json.encode(one_call("what is 100?"))))
 
 
 # 1,000 programs at once
@@ -277,7 +281,7 @@ class Thousand:
 
 
 @pt.function
-async def conversing(s, number):
+async def conversing(s: pt.ProgramState, number: int) -> None:
     for call in range(3):
         s += f"Program {number} asks question {call}.\nAnswer: "
         s += pt.gen("answer", max_tokens=4, temperature=0.0, ignore_eos=True)
@@ -285,7 +289,7 @@ async def conversing(s, number):
 
 
 @pt.function
-def conversing_in_threads(s, number):
+def conversing_in_threads(s: pt.ProgramState, number: int) -> None:
     for call in range(3):
         s += f"Program {number} asks question {call}.\nAnswer: "
         s += pt.gen("answer", max_tokens=4, temperature=0.0, ignore_eos=True)
@@ -352,10 +356,10 @@ def main() -> None:
                 f"  {name}: {cost:.0f}, {cost - costs.bare:+.0f} above it ({cost - costs.httpx:+.0f} above httpx)"
             )
     if given.only in (None, "thousand"):
-        cost = thousand(given.model, given.programs, min(3, given.runs))
-        console.print(f"{cost.programs} programs of three calls: {cost.without:.1f} s of CPU on bare branches", end="")
-        console.print(f"; {cost.added(cost.with_coroutines):+.1%} as coroutines", end="")
-        console.print(f", {cost.added(cost.with_threads):+.1%} as plain functions")
+        many = thousand(given.model, given.programs, min(3, given.runs))
+        console.print(f"{many.programs} programs of three calls: {many.without:.1f} s of CPU on bare branches", end="")
+        console.print(f"; {many.added(many.with_coroutines):+.1%} as coroutines", end="")
+        console.print(f", {many.added(many.with_threads):+.1%} as plain functions")
 
 
 if __name__ == "__main__":

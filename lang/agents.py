@@ -187,12 +187,12 @@ class Agent:
 
     def _body(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
-        s._interpreter.recording.about = {"agent": self.name, "task": task}
+        s._interpreter.gathered.recording.about = {"agent": self.name, "task": task}
         self._drive(s, task, results[0])
 
     async def _abody(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
-        s._interpreter.recording.about = {"agent": self.name, "task": task}
+        s._interpreter.gathered.recording.about = {"agent": self.name, "task": task}
         await self._adrive(s, task, results[0])
 
     def _failed(self, results: list[AgentResult], error: PalmetteError, where: Location) -> AgentResult:
@@ -273,7 +273,7 @@ class Agent:
 
     def _loop(self, s: ProgramState, task: str, result: AgentResult) -> _Loop:
         """Turns until there is an answer. What is yielded is done by the driver, which may wait or await."""
-        first_usage = len(s._interpreter.usages)
+        first_usage = len(s._interpreter.gathered.usages)
         self._turns.begin(s, task)
         spent = 0
         while True:
@@ -289,7 +289,7 @@ class Agent:
                     f"At its limit of {limit} the agent gave no answer: {turn.problem}", hint="Raise answer_tokens."
                 )
             yield from self._act(s, turn, result)
-        result.usage = ProgramUsage.of(s._interpreter.usages[first_usage:])
+        result.usage = ProgramUsage.of(s._interpreter.gathered.usages[first_usage:])
 
     def _limit(self, number: int, spent: int) -> Ended | None:
         """Which limit leaves room for nothing but the answer."""
@@ -320,7 +320,7 @@ class Agent:
             longest = self.tools.longest_seconds(turn.calls)
             s.hint(pin_seconds=longest + PIN_SLACK, tool_wait_seconds=longest if wait is None else wait)
             results = yield _Run(turn.calls)
-            s._interpreter.recording.ran(results, time.monotonic())
+            s._interpreter.gathered.recording.ran(results, time.monotonic())
             s.hint(pin_seconds=0.0)
         step = AgentStep(turn.thought, tuple(turn.calls), tuple(results))
         result.steps.append(step)

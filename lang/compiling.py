@@ -128,7 +128,7 @@ class _Session:
         try:
             self._loop.call_soon_threadsafe(begin)
         except RuntimeError:
-            state._engine_is_gone(Location("?", 0, "?"), "run")
+            state.engine_is_gone(Location("?", 0, "?"), "run")
 
     def _stopped_from_outside(self, recorder: Recorder) -> None:
         def stop() -> None:
@@ -289,7 +289,7 @@ class _Player:
 
     def __init__(self, recorder: Recorder, session: _Session) -> None:
         self.recorder = recorder
-        self.calls = TrackCalls(recorder.recording)
+        self.calls = TrackCalls(recorder.gathered.recording)
         self._session = session
         self._at = -1
         self._records: list[OutputRecord] = []
@@ -317,7 +317,7 @@ class _Player:
     def fail(self, cause: BaseException, where: Location, node: object) -> None:
         recorder = self.recorder
         error = cause if isinstance(cause, ProgramError) else ProgramError(cause, where, str(node))
-        if recorder._take_failure(error):
+        if recorder.take_failure(error):
             for recorded in recorder.recorded:
                 for slot in plans.writes(recorded.operation):
                     if slot not in self._session.texts:
@@ -331,7 +331,7 @@ class _Player:
             if not variable.value.done():
                 where, _ = recorder.at
                 variable.fail(ProgramError(NotWritten(variable.name), where, f"variable {variable.name!r}"))
-        recorder.stream.end(recorder.failure)
+        recorder.gathered.stream.end(recorder.failure)
         if not recorder.done.done():
             recorder.done.set_result(None)
 
@@ -342,7 +342,7 @@ class _Player:
             self._records = [recorded.node.record(index) for index in range(recorded.node.node.count)]
 
     def _passive(self, node: Passive) -> None:
-        transcript = self.recorder.transcript
+        transcript = self.recorder.gathered.transcript
         match node:
             case TextNode(text):
                 transcript.write(text)
@@ -358,10 +358,10 @@ class _Player:
         self.calls.parts.append(part_of(node))
 
     def _take(self, recorded: Recorded, event: ProgramEvent) -> None:
-        recorder, session = self.recorder, self._session
+        gathered, session = self.recorder.gathered, self._session
         result = event.chunk or event.scores
-        if result is not None and result.appended:
-            recorder._grow(result.appended)
+        if result is not None:
+            gathered.grow(result.appended)
         match recorded.node, recorded.operation:
             case Generation() as node, plans.Write() as operation:
                 if event.chunk is not None:
@@ -369,7 +369,8 @@ class _Player:
             case Selection() as node, plans.Choose(slot=slot):
                 if event.scores is not None and event.scores.chosen is not None:
                     session.put(slot, node.node.choices[event.scores.chosen])
-                    recorder._selected(node, event.scores)
+                    _, chosen = gathered.selected(node, event.scores)
+                    gathered.grow(chosen)
                     self.calls.end()
             case Fork(), plans.Divide(tracks=tracks):
                 for index, track in enumerate(tracks):
@@ -377,17 +378,13 @@ class _Player:
             case Concatenate(children=children), plans.Join(tracks=tracks):
                 for child, track in zip(children, tracks, strict=True):
                     self.calls.parts += session.players[track].calls.history
-                    recorder.transcript.append(
-                        child.transcript, since_turn=child._fork_turn, since_content=child._fork_content
-                    )
+                    gathered.append_turns(child.gathered)
             case ScopeBegin(variable=variable), _:
-                recorder._scope_starts[variable] = len(recorder.transcript.pieces)
+                gathered.scope_begins(variable)
             case ScopeEnd(variable=variable), plans.Note(slot=slot):
-                text = "".join(recorder.transcript.pieces[recorder._scope_starts.pop(variable) :])
-                session.put(slot, text)
-                variable.fill(text)
+                session.put(slot, gathered.scope_ends(variable))
             case _, plans.Note(slot=slot):
-                session.put(slot, "".join(recorder.transcript.pieces))
+                session.put(slot, gathered.text)
             case Control(), plans.Settle(targets=targets, sources=sources):
                 self._settle(recorded, targets, sources)
             case _, plans.Call():
@@ -409,12 +406,12 @@ class _Player:
         record, chunk = self._records[event.output], event.chunk
         assert chunk is not None
         if event.output == 0:
-            self.recorder._wrote(record, chunk)
+            self.recorder.gathered.wrote(record, chunk)
         else:
             record.add(chunk)
         if chunk.finish is None or record.usage is None:
             return
-        self.recorder.usages.append(record.usage)
+        self.recorder.gathered.usages.append(record.usage)
         self._session.put(operation.slots[event.output], record.text)
         if operation.thoughts:
             self._session.put(operation.thoughts[event.output], record.reasoning)
@@ -433,6 +430,4 @@ class _Player:
 
     def _fork(self, player: _Player, path: str) -> None:
         player.calls.start(path)
-        transcript, child = self.recorder.transcript, player.recorder
-        child.transcript, child._fork_piece = transcript.copy(), len(transcript.pieces)
-        child._fork_turn, child._fork_content = len(transcript.messages), len(transcript.content)
+        player.recorder.gathered.begin_behind(self.recorder.gathered)

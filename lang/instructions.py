@@ -20,7 +20,7 @@ from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tool_chats import AskTurn
 
 if TYPE_CHECKING:
-    from palmette.lang.interpreter import Interpreter
+    from palmette.lang.executor import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    children: tuple[Interpreter, ...]
+    children: tuple[Executor, ...]
 
     def __str__(self) -> str:
         return f"fork({len(self.children)})"
@@ -107,7 +107,7 @@ class Fork:
 class Concatenate:
     """Append what each child appended since its fork."""
 
-    children: tuple[Interpreter, ...]
+    children: tuple[Executor, ...]
 
     def __str__(self) -> str:
         return "join('concate_and_append')"

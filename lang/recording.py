@@ -18,6 +18,7 @@ import msgspec
 from palmette.lang.arrival import Arrival
 from palmette.lang.backends.base import Backend
 from palmette.lang.errors import Location, ProgramError, TraceError, UnknownVariable, caller
+from palmette.lang.executor import Executor
 from palmette.lang.instructions import (
     Barrier,
     Concatenate,
@@ -29,7 +30,6 @@ from palmette.lang.instructions import (
     ScopeEnd,
     Selection,
 )
-from palmette.lang.interpreter import Interpreter
 from palmette.lang.nodes import Expr, RoleBegin, RoleEnd, TextNode
 from palmette.lang.state import REASONING_SUFFIX
 from palmette.lang.symbols import Symbol
@@ -179,11 +179,11 @@ class Tracer:
         )
 
 
-class Recorder(Interpreter):
-    """Takes one state's nodes down as operations. What the plan's events bring goes the interpreter's ways."""
+class Recorder(Executor):
+    """Takes one state's nodes down as operations. What the plan's events bring is gathered as an interpreter's is."""
 
-    def __init__(self, backend: Backend, scope: Scope, tracer: Tracer, *, namespace: str = "") -> None:
-        super().__init__(backend, scope, namespace=namespace)
+    def __init__(self, backend: Backend, scope: Scope, tracer: Tracer) -> None:
+        super().__init__(backend, scope)
         self.tracer = tracer
         self.recorded: list[Recorded] = []
         self.started = False  # events have come
@@ -205,10 +205,10 @@ class Recorder(Interpreter):
             self._record(node, where)
 
     def fail(self, error: ProgramError) -> None:
-        if self._take_failure(error):
+        if self.take_failure(error):
             if self.on_failure is not None:
                 self.on_failure(self)
-            self.stream.end(error)
+            self.gathered.stream.end(error)
             self.done.set_exception(error)
 
     def passive(self, node: Passive, where: Location) -> None:

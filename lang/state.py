@@ -21,6 +21,7 @@ from palmette.lang.blocks import Turn, VarScope, collect
 from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
+from palmette.lang.executor import Executor
 from palmette.lang.instructions import (
     Asking,
     Barrier,
@@ -75,7 +76,7 @@ class ProgramState:
         self._scope: Scope = Scope(inherited)
         self._namespace = namespace
         self.ordering: Arranges | None = parent.ordering if parent is not None else None  # of texts in any order
-        self._interpreter = self._executed(waits_for_fork=parent is not None)
+        self._interpreter: Executor = self._executed(waits_for_fork=parent is not None)
         self._children: list[ProgramState] = []
         self._copied_in: StateGroup | None = None
         self._forks = 0
@@ -184,30 +185,30 @@ class ProgramState:
         """Everything appended so far, template text included. `partial`: after a failure, what there is."""
         if not (partial and self.error()):
             self._wait(text=True)
-        return "".join(self._interpreter.transcript.pieces)
+        return self._interpreter.gathered.text
 
     async def atext(self) -> str:
         """`text` for coroutines."""
         await self._await(text=True)
-        return "".join(self._interpreter.transcript.pieces)
+        return self._interpreter.gathered.text
 
     def messages(self, *, partial: bool = False) -> list[dict[str, str]]:
         """The turns so far as `{"role", "content"}`, with a "reasoning_content" where it was kept apart. `partial`:
         after a failure, what there is."""
         if not (partial and self.error()):
             self._wait()
-        return self._interpreter.transcript.all_messages()
+        return self._interpreter.gathered.transcript.all_messages()
 
     async def amessages(self) -> list[dict[str, str]]:
         """`messages` for coroutines."""
         await self._await()
-        return self._interpreter.transcript.all_messages()
+        return self._interpreter.gathered.transcript.all_messages()
 
     def text_iter(self, var_name: str | None = None, index: int = 0) -> Iterator[str]:
         """The text as it grows: of one variable, or of the whole state. `index`: which output of a gen with n."""
         if var_name is None:
             self._written_elsewhere()
-            for piece in self._interpreter.stream:
+            for piece in self._interpreter.gathered.stream:
                 yield piece.text
             return
         variable = self._variable(var_name)
@@ -223,7 +224,7 @@ class ProgramState:
             raise InvalidRequest("return_meta_data=True needs a variable.", hint="Give var_name.", param="var_name")
         if var_name is None:
             self._written_elsewhere()
-            async for piece in self._interpreter.stream:
+            async for piece in self._interpreter.gathered.stream:
                 yield piece.text
             return
         variable = await self._avariable(var_name)
@@ -251,7 +252,7 @@ class ProgramState:
 
     def usage(self) -> ProgramUsage:
         """Token counts of every call so far, forks included."""
-        total = ProgramUsage.of(self._interpreter.usages)
+        total = ProgramUsage.of(self._interpreter.gathered.usages)
         for child in self._children:
             total += child.usage()
         return total
@@ -373,7 +374,7 @@ class ProgramState:
 
     # Inside
 
-    def _executed(self, *, waits_for_fork: bool) -> Interpreter:
+    def _executed(self, *, waits_for_fork: bool) -> Executor:
         """What executes this state's nodes."""
         return Interpreter(self._backend, self._scope, namespace=self._namespace, waits_for_fork=waits_for_fork)
 

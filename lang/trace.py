@@ -267,7 +267,7 @@ def trace_of(state: Any) -> Trace:
 def _recordings(state: Any) -> Iterator[Recording]:
     if not state._interpreter.done.done():
         state.error()  # waits
-    yield state._interpreter.recording
+    yield state._interpreter.gathered.recording
     for child in list(state._children):
         yield from _recordings(child)
 

@@ -69,7 +69,7 @@ class TracingState(ProgramState):
             tracer.tracks.append(self._interpreter)
 
     def _executed(self, *, waits_for_fork: bool) -> Recorder:
-        return Recorder(self._backend, self._scope, self.tracer, namespace=self._namespace)
+        return Recorder(self._backend, self._scope, self.tracer)
 
     def _child(self, sampling: SamplingOptions) -> TracingState:
         return TracingState(self._backend, sampling, self.tracer, namespace=self._namespace, parent=self)

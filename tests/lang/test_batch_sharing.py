@@ -61,6 +61,7 @@ def test_the_beginning_is_computed_once_pinned_and_reported(
         s += system(LONG)
         forks = s.fork(2)
         forks += user("Now: " + question) + sgl.assistant(gen("x", max_tokens=3))
+        s["all"] = forks["x"]
 
     program = {"plain": asking, "compiled": asking.compile(), "coroutine": coroutine, "forking": forking}[kind]
     sgl.flush_cache(engine)
