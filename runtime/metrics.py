@@ -18,6 +18,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 LATENCY = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 GAP = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5)
+LAG = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 TOKENS = tuple(float(4**power) for power in range(9))
 
 TOTALS = {
@@ -89,8 +90,8 @@ class EngineMetrics(Collector):
         yield GaugeMetricFamily("palmette_reuse_of_reusable", "Of what a cache without end would have given", reached)
 
 
-class ConnectionMetrics:
-    """What the connections of a server are counted in."""
+class WebMetrics:
+    """What is known of the server under the application: its connections, and how long its event loop makes wait."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.open = Gauge("palmette_connections", "Connections of clients", registry=registry)
@@ -98,6 +99,12 @@ class ConnectionMetrics:
             "palmette_connections_dropped",
             "Connections that were closed on clients, by what was waited for in vain, or for want of room",
             ["reason"],
+            registry=registry,
+        )
+        self.loop_lag = Histogram(
+            "palmette_event_loop_lag_seconds",
+            "How much later than asked for the event loop came back, ten times a second",
+            buckets=LAG,
             registry=registry,
         )
         for reason in ("head", "body", "reader", "idle", "full"):
@@ -109,7 +116,7 @@ class FrontMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.connections = ConnectionMetrics(self.registry)
+        self.web = WebMetrics(self.registry)
         self.engine = EngineMetrics()
         self.registry.register(self.engine)
         self.first_token = self._histogram("time_to_first_token_seconds", "From request to first token", LATENCY)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from palmette.runtime.api.app import ApiOptions, create_app
+from palmette.runtime.api.app import ApiOptions, create_app, warm_up
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.listening import listen
 from palmette.runtime.launch.web import Web
@@ -46,8 +46,9 @@ class LiveServer:
         self.frontend = self._make_frontend()
         self.frontend.start()
         app = create_app(self.frontend, **self._options)
+        warm_up(app)
         options = self._options.get("options", ApiOptions())
-        self.web = Web(app, options.limits, metrics=self.frontend.metrics.connections)
+        self.web = Web(app, options.limits, metrics=self.frontend.metrics.web)
         self._up.set()
         await self.web.serve(sockets=[self._listener])
         await self.frontend.close()

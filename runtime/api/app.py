@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import fastapi.routing
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
 from palmette.runtime.api import (
@@ -25,10 +27,10 @@ from palmette.runtime.api import (
     score,
 )
 from palmette.runtime.api.access import Access, Keys
-from palmette.runtime.api.bodies import IGNORED_HEADER, Reading
+from palmette.runtime.api.bodies import IGNORED_HEADER, FreeLarge, Reading
 from palmette.runtime.api.branches import BranchTable
 from palmette.runtime.api.limits import Limits
-from palmette.runtime.api.methods import HeadLikeGet
+from palmette.runtime.api.methods import HeadLikeGet, allowed_methods
 from palmette.runtime.api.request_log import RequestLog
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.frontend import Frontend
@@ -89,6 +91,7 @@ def create_app(
     app.include_router(pages.router(app, frontend.offload))
     document.install(app)
     app.add_middleware(HeadLikeGet)
+    app.add_middleware(FreeLarge, offload=frontend.offload)
     app.add_middleware(Access, keys=keys, origins=options.origins)
     if options.origins:
         app.add_middleware(
@@ -101,3 +104,16 @@ def create_app(
     if options.log_requests:
         app.add_middleware(RequestLog)
     return app
+
+
+def warm_up(app: FastAPI) -> None:
+    """What the first requests would wait for, one kind of request after the other: FastAPI makes a route's parts when
+    it is first matched, and reads its source for its own errors. Takes a tenth of a second; call it before serving."""
+    allowed_methods(app.routes, {"type": "http", "path": "/", "root_path": "", "headers": []})
+    context = getattr(fastapi.routing, "_extract_endpoint_context", None)  # of newer versions
+    if context is not None:
+        for router in (app.router, *(getattr(route, "original_router", app.router) for route in app.routes)):
+            for route in router.routes:
+                if isinstance(route, APIRoute):
+                    context(route.dependant.call)
+    app.openapi()

@@ -20,14 +20,16 @@ from pydantic import GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palmette.runtime.api.errors import invalid_body
-from palmette.runtime.api.json_request import LARGE, parse_json, parse_large_json
+from palmette.runtime.api.errors import invalid_body, unknown_field
+from palmette.runtime.api.json_request import HUGE, LARGE, parse_json, parse_large_json
 from palmette.runtime.api.limits import BODIES_AT_ONCE, BODY_RATE, Limits
 from palmette.runtime.errors import Aborted, BodyTooLarge, InvalidRequest, Overloaded, TooSlow, Unsupported
 from palmette.runtime.frontend.offload import Offload
 
 IGNORED_HEADER = "x-palmette-ignored"
+LARGE_THINGS = "palmette.large"  # in a request's scope
 MOST_NAMED = 40  # fields in that header
 LONGEST_NAME = 200  # characters of one
 
@@ -59,6 +61,12 @@ class Body(pydantic.BaseModel):
             if issubclass(base, Body):
                 cls.unsupported = {**base.unsupported, **cls.unsupported}
                 cls.without_effect |= base.without_effect
+
+    def prepare(self) -> None:
+        """Called in a thread where the body is large: what takes long with such a one is done here, and kept.
+
+        Raises what it would raise later, in the event loop.
+        """
 
     @property
     def headers(self) -> dict[str, str]:
@@ -95,7 +103,39 @@ async def read(request: Request, kind: type[B]) -> B:
     async with _data(request, reading) as data:
         if len(data) < LARGE:
             return _as_body(parse_json(data), kind, lenient=reading.lenient)
-        return await reading.offload.run(lambda: _as_body(parse_large_json(data), kind, lenient=reading.lenient))
+        parsed = parse_json if len(data) < HUGE else parse_large_json
+
+        def work() -> B:
+            body = _as_body(parsed(data), kind, lenient=reading.lenient)
+            body.prepare()
+            return body
+
+        body = await reading.offload.run(work)
+        free_at_end(request, body)
+        return body
+
+
+def free_at_end(request: Request, thing: object) -> None:
+    """`thing` is so large that giving it up takes a while: not in the event loop, then. It lives as long as the request
+    and is freed in a thread (FreeLarge)."""
+    request.scope.setdefault(LARGE_THINGS, []).append(thing)
+
+
+class FreeLarge:
+    """Hands what `free_at_end` has kept to a thread, once the application is done with a request."""
+
+    def __init__(self, app: ASGIApp, offload: Offload) -> None:
+        self._app = app
+        self._offload = offload
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        things: list[object] = []
+        scope[LARGE_THINGS] = things
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if things:
+                self._offload.free(things)
 
 
 async def read_message(request: Request, kind: type[M]) -> M:
@@ -192,13 +232,25 @@ def parse(
         left_out.append(name)
     for name in left_out:
         present.pop(name, None)
+    stray = _stray(present, kind)
+    if stray and not lenient:
+        raise unknown_field(_path(at, stray[0]))
+    for name in stray:
+        present.pop(name)
     body, unknown = _validated(present, kind, at, lenient=lenient)
-    names = [_path(at, name) for name in left_out + unknown]
+    names = [_path(at, name) for name in left_out + stray + unknown]
     body._lenient = lenient
     body._ignored.extend(names)
     if ignored is not None:
         ignored.extend(names)
     return body
+
+
+def _stray(present: dict[str, Any], kind: type[B]) -> list[str]:
+    """Names in `present` that are no fields of `kind`: found here, since pydantic makes an error of each, and there may
+    be a hundred thousand."""
+    known = {name for field, info in kind.model_fields.items() for name in (field, info.alias) if name is not None}
+    return [name for name in present if name not in known]
 
 
 def _validated(present: dict[str, Any], kind: type[B], at: str, *, lenient: bool) -> tuple[B, list[str]]:

@@ -86,12 +86,16 @@ def invalid_body(error: pydantic.ValidationError, at: str = "") -> InvalidReques
     first = error.errors(include_url=False, include_context=False)[0]
     path = ".".join([at] * bool(at) + [str(step) for step in first["loc"] if not _is_type_name(step)])
     if first["type"] == "extra_forbidden":
-        return InvalidRequest(f"{path!r} is not a field of this request.", hint="Check its name.", param=path)
+        return unknown_field(path)
     shown = reprlib.repr(first["input"])
     where = path or "the body"
     if first["type"] == "missing":
         return InvalidRequest(f"{where!r} is missing.", param=path or None)
     return InvalidRequest(f"{where}: {first['msg']} (got {shown}).", param=path or None)
+
+
+def unknown_field(path: str) -> InvalidRequest:
+    return InvalidRequest(f"{path!r} is not a field of this request.", hint="Check its name.", param=path)
 
 
 def _is_type_name(step: int | str) -> bool:

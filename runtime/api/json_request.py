@@ -15,7 +15,8 @@ import orjson
 
 from palmette.runtime.errors import InvalidRequest
 
-LARGE = 64 << 10  # bytes
+LARGE = 12 << 10  # bytes of a body that takes about half a millisecond to read and check
+HUGE = 64 << 10  # of one that a thread shouldn't read in one piece either
 
 
 def parse_json(data: bytes | bytearray) -> Any:

@@ -207,7 +207,7 @@ async def _answers(surface: Surface, generations: Sequence[Generation], caller: 
         ]
         return orjson.dumps(answers if many else answers[0])
 
-    return await surface.beside(size, encoded)
+    return await surface.beside(size, encoded, used=outputs)
 
 
 async def _events(generations: Sequence[Generation], caller: Caller, *, many: bool) -> AsyncIterator[bytes]:

@@ -19,11 +19,12 @@ from palmette.runtime.api.json_response import PlainResponse
 from palmette.runtime.api.openai_replies import CompletionLogprobs, now, usage_json
 from palmette.runtime.api.schemas_completions import CompletionBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
-from palmette.runtime.api.surface import Surface, split_prompts
+from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend, Generation, Output, collect
 from palmette.runtime.messages.replies import Finish, Usage
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
 
 
 def router(surface: Surface) -> APIRouter:
@@ -38,7 +39,8 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, CompletionBody)
         surface.check_model(body.model)
         prompts = await surface.prompts(body.prompt, "prompt", special=True)
-        call = _Completion(surface, body, prompts, caller_of(request))
+        call = _Completion(surface, body, prompts)
+        await call.open(caller_of(request))
         if body.stream:
             return call.stream()
         return PlainResponse(await unless_gone(request, call.answer()), headers=body.headers)
@@ -47,9 +49,9 @@ def router(surface: Surface) -> APIRouter:
 
 
 class _Completion:
-    """One request: its generations (opened at once, so that a bad one is refused before any answer begins)."""
+    """One request: its generations (all opened before any answer begins, so that a bad one is refused)."""
 
-    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[list[int]], caller: Caller) -> None:
+    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[bytes]) -> None:
         self._surface = surface
         self._body = body
         self._prompts = prompts
@@ -57,18 +59,23 @@ class _Completion:
         self._created = now()
         self._best_of = body.n if body.best_of is None else body.best_of
         self._check()
-        self._echo = Echo(surface.frontend, prompts, split_prompts(body.prompt, "prompt"))
-        scored = body.echo and body.logprobs is not None
+        self._echo = Echo(surface.frontend, prompts, body.prompt)
         self._scores: list[Generation] = []
+        self._generations: list[Generation] = []
+
+    async def open(self, caller: Caller) -> None:
+        """Raises what any of the requests is refused for; none of them is open then."""
+        surface, body, prompts, params = self._surface, self._body, self._prompts, self._params()
+        scored = body.echo and body.logprobs is not None
         if scored and body.stream:  # the prompt's log-probabilities come first, so they are asked for alone
-            nothing = msgspec.structs.replace(self._params(), max_tokens=0, min_tokens=0, constraint=None)
-            self._scores = surface.submit_all(
+            nothing = msgspec.structs.replace(params, max_tokens=0, min_tokens=0, constraint=None)
+            self._scores = await surface.submit_all(
                 prompts, nothing, request_id=f"{self._id}-echo", caller=caller, fields=body, prompt_logprobs_from=0
             )
         try:
-            self._generations = surface.submit_all(
+            self._generations = await surface.submit_all(
                 prompts,
-                self._params(),
+                params,
                 request_id=self._id,
                 count=self._best_of,
                 caller=caller,
@@ -95,9 +102,9 @@ class _Completion:
     async def answer(self) -> bytes:
         """The answer as JSON; a long one is put together in a thread."""
         outputs = await collect(self._generations)
-        tokens = sum(len(output.tokens) for output in outputs) + self._body.echo * sum(map(len, self._prompts))
+        tokens = sum(len(output.tokens) for output in outputs) + self._body.echo * sum(map(count, self._prompts))
         size = tokens * (1 + 10 * (self._body.logprobs is not None) * (1 + (self._body.logprobs or 0)))
-        return await self._surface.beside(size, lambda: orjson.dumps(self._answer(outputs)))
+        return await self._surface.beside(size, lambda: orjson.dumps(self._answer(outputs)), used=outputs)
 
     def _answer(self, outputs: list[Output]) -> dict[str, Any]:
         groups = [outputs[at : at + self._best_of] for at in range(0, len(outputs), self._best_of)]
@@ -174,21 +181,26 @@ class _Completion:
 class Echo:
     """The prompts as an answer repeats them."""
 
-    def __init__(self, frontend: Frontend, prompts: Sequence[Sequence[int]], given: Sequence[str | list[int]]) -> None:
-        """`prompts`: the token ids of what was `given`, one by one."""
+    def __init__(self, frontend: Frontend, prompts: Sequence[bytes], given: Any) -> None:
+        """`prompts`: the packed token ids of what was `given`: a text, token ids, or a list of either."""
         self._frontend = frontend
         self._prompts = prompts
-        self._given = given
+        self._given = given if isinstance(given, list) else [given]
 
     def text(self, number: int) -> str:
-        given = self._given[number]
-        return given if isinstance(given, str) else self._frontend.text_of(given, special=True)
+        given = self._given_text(number)
+        return self._frontend.text_of_packed(self._prompts[number]) if given is None else given
 
     def logprobs(self, number: int, form: CompletionLogprobs, finish: Finish) -> dict[str, Any]:
-        prompt, given = self._prompts[number], self._given[number]
-        start = self._frontend.text_of(prompt[:1], special=True)
-        added = isinstance(given, str) and bool(start) and not given.startswith(start)  # BOS, which nobody wrote
-        return form.prompt([*prompt[:1], *(finish.prompt_logprobs or ())], silent=int(added))
+        first, given = self._prompts[number][:TOKEN_BYTES], self._given_text(number)
+        start = self._frontend.text_of_packed(first)
+        added = given is not None and bool(start) and not given.startswith(start)  # BOS, which nobody wrote
+        return form.prompt([*unpack(first), *(finish.prompt_logprobs or ())], silent=int(added))
+
+    def _given_text(self, number: int) -> str | None:
+        """None where it was given as token ids."""
+        given = self._given[number]
+        return given if isinstance(given, str) else None
 
 
 def _mean_logprob(output: Output) -> float:

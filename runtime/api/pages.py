@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import orjson
 from fastapi import APIRouter, FastAPI
-from fastapi.responses import HTMLResponse
 
 from palmette.runtime.api.json_response import PlainResponse
 from palmette.runtime.api.reference import page
@@ -15,12 +16,20 @@ def router(app: FastAPI, offload: Offload) -> APIRouter:
     """`app`: whose document it is; it has every other route already, or gets it before the first request."""
     routes = APIRouter(include_in_schema=False)
 
+    made: dict[str, bytes] = {}  # the document doesn't change: it is written once
+
+    async def once(name: str, write: Callable[[], bytes]) -> bytes:
+        if name not in made:
+            made[name] = await offload.run(write)
+        return made[name]
+
     @routes.get("/openapi.json")
     async def openapi() -> PlainResponse:
-        return PlainResponse(await offload.run(lambda: orjson.dumps(app.openapi())))
+        return PlainResponse(await once("json", lambda: orjson.dumps(app.openapi())))
 
     @routes.get("/docs")
-    async def docs() -> HTMLResponse:
-        return HTMLResponse(await offload.run(lambda: page(app.openapi())))
+    async def docs() -> PlainResponse:
+        written = await once("page", lambda: page(app.openapi()).encode())
+        return PlainResponse(written, media_type="text/html; charset=utf-8")
 
     return routes

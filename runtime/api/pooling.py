@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from palmette.runtime.api.surface import Surface, split_prompts
+from palmette.runtime.api.surface import Surface, ids_in, split_prompts
 from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, PalmetteError
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.tokens import count
@@ -28,7 +28,7 @@ def check_count(count: int, name: str, most: int) -> None:
 
 async def token_lists(surface: Surface, given: Any, name: str, most: int) -> list[list[int]]:
     """Token ids of a text, of token ids, or of a list of either. None may be empty or too long for the context."""
-    prompts = split_prompts(given, name)
+    prompts = await surface.beside(ids_in(given), lambda: split_prompts(given, name))
     check_count(len(prompts), name, most)
     alone = isinstance(given, str) or not isinstance(given[0], str | list)
     found: list[list[int]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from palmette.runtime.api.bodies import Body
 from palmette.runtime.api.json_types import AnyText, AnyTokens, like, list_of, schema
@@ -92,6 +92,28 @@ class GenerateBody(GenerateSampling, SchedulingFields):
         "return_hidden_states": "hidden states stay in the engine",
         "custom_logit_processor": "code of clients is not run",
     }
+    _fields: GenerateSampling | None = PrivateAttr(default=None)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._fields = self.fields()
+        if self._fields is not self:
+            self._fields.prepare()
+
+    def fields(self) -> GenerateSampling:
+        """The sampling fields, wherever they stand."""
+        if self._fields is not None:
+            return self._fields
+        if self.sampling_params is None:
+            return self
+        beside = self.model_fields_set & GenerateSampling.model_fields.keys() - {"logprobs", "top_logprobs"}
+        if beside:
+            raise InvalidRequest(
+                f"{sorted(beside)!r} stand beside 'sampling_params'.",
+                hint="Put every sampling field into one place.",
+                param=sorted(beside)[0],
+            )
+        return self.nested(self.sampling_params, GenerateSampling, "sampling_params")
 
 
 class TokenizeBody(Body):

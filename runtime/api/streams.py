@@ -16,6 +16,8 @@ from starlette.types import Receive, Scope, Send
 from palmette.runtime.api.errors import as_ours
 from palmette.runtime.errors import Aborted, PalmetteError
 
+AT_ONCE = 8  # items of several streams, or streams begun, in one turn of the loop
+
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
 
@@ -115,6 +117,7 @@ async def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int
             yield 0, item
         return
     queue: asyncio.Queue[tuple[int, T] | Exception | None] = asyncio.Queue(len(sources))
+    at_once = 0  # items that were there already, one behind the other
 
     async def pump(index: int, source: AsyncIterator[T]) -> None:
         try:
@@ -124,10 +127,18 @@ async def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int
         except Exception as error:  # handed over to the reader, which raises it
             await queue.put(error)
 
-    tasks = [asyncio.ensure_future(pump(index, source)) for index, source in enumerate(sources)]
-    running = len(tasks)
+    tasks: list[asyncio.Future[None]] = []
+    running = len(sources)
     try:
+        for index, source in enumerate(sources):
+            tasks.append(asyncio.ensure_future(pump(index, source)))
+            if len(tasks) % AT_ONCE == 0:
+                await asyncio.sleep(0)
         while running:
+            at_once = 0 if queue.empty() else at_once + 1
+            if at_once == AT_ONCE:
+                at_once = 0
+                await asyncio.sleep(0)  # whoever reads has had enough of the loop's time
             got = await queue.get()
             if isinstance(got, Exception):
                 raise got

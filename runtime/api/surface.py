@@ -19,6 +19,7 @@ from palmette.runtime.frontend import Frontend, Generation
 from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.messages.tokens import pack
 
+OPENED_AT_ONCE = 16  # generations, in one turn of the loop
 LARGE_ANSWER = 1000  # tokens, or log-probabilities: about as much as a millisecond writes
 
 T = TypeVar("T")
@@ -42,13 +43,20 @@ class Surface:
                 f"Model {name!r} is not served here.", hint=f"Use {served}, or leave it out.", param="model"
             )
 
-    async def beside(self, size: int, work: Callable[[], T]) -> T:
-        """`work` on so many values: at once where they are few, else in a thread, so that the loop goes on."""
-        return work() if size < LARGE_ANSWER else await self.frontend.offload.run(work)
+    async def beside(self, size: int, work: Callable[[], T], *, used: list[Any] | None = None) -> T:
+        """`work` on so many values: at once where they are few, else in a thread, so that the loop goes on. What the
+        work alone has `used` is given up there too, which takes its time as well."""
+        if size < LARGE_ANSWER:
+            return work()
+        try:
+            return await self.frontend.offload.run(work)
+        finally:
+            if used is not None:
+                self.frontend.offload.free(used)
 
-    def submit_all(
+    async def submit_all(
         self,
-        prompts: Sequence[Sequence[int]],
+        prompts: Sequence[bytes],
         params: SamplingParams,
         *,
         request_id: str,
@@ -57,16 +65,17 @@ class Surface:
         fields: SchedulingFields,
         prompt_logprobs_from: int | None = None,
     ) -> list[Generation]:
-        """`count` generations of each prompt, prompt by prompt; all of them or, where one is refused, none.
+        """`count` generations of each prompt (packed), prompt by prompt; all of them or, where one is refused, none.
 
-        With a seed, output i of a prompt has seed + i, in 64 bits.
+        With a seed, output i of a prompt has seed + i, in 64 bits. Others have their turn between any few.
         """
         namespace, scheduling = fields.cache_namespace(caller), fields.scheduling(caller)
         check_outputs(len(prompts), count)
         single = count * len(prompts) == 1
+        group = 1 if len(params.logit_bias) > LARGE_ANSWER else OPENED_AT_ONCE
         opened: list[Generation] = []
         try:
-            for packed in map(pack, prompts):
+            for packed in prompts:
                 for choice in range(count):
                     own = params
                     if params.seed is not None:
@@ -80,22 +89,41 @@ class Surface:
                         prompt_logprobs_from=prompt_logprobs_from,
                     )
                     opened.append(generation)
+                    if len(opened) % group == 0:
+                        await asyncio.sleep(0)
         except BaseException:
             for generation in opened:
                 generation.close()
             raise
         return opened
 
-    async def prompts(self, given: Any, name: str, *, special: bool = False) -> list[list[int]]:
-        """Token ids of `given`: a text, token ids, or a list of either. `special`: special tokens that a text spells
-        are those tokens."""
-        prompts = split_prompts(given, name)
+    async def prompts(self, given: Any, name: str, *, special: bool = False) -> list[bytes]:
+        """Token ids, packed, of `given`: a text, token ids, or a list of either. `special`: special tokens that a text
+        spells are those tokens."""
+        prompts = await self.beside(ids_in(given), lambda: split_prompts(given, name))
         check_outputs(len(prompts), 1)
-        tokens: list[list[int]] = []
+        tokens: list[bytes] = []
         for prompt in prompts:
-            tokens.append(await self.frontend.tokens_of(prompt, special=special))
+            tokens.append(await self._packed(prompt, special=special))
             await asyncio.sleep(0)  # others have their turn between any two
         return tokens
+
+    async def _packed(self, prompt: str | list[int], *, special: bool) -> bytes:
+        if isinstance(prompt, str):
+            return await self.frontend.packed_of(prompt, special=special)
+
+        def packed() -> bytes:
+            self.frontend.check_tokens(prompt)
+            return pack(prompt or [self.frontend.editor.start_token])
+
+        return await self.beside(len(prompt) // 10, packed)  # a tenth of the time that writing one takes
+
+
+def ids_in(given: Any) -> int:
+    """About how many token ids there are to be looked at."""
+    if not isinstance(given, list) or len(given) > LARGE_ANSWER:
+        return len(given) if isinstance(given, list) else 0
+    return sum(len(each) for each in given if isinstance(each, list)) // 10
 
 
 def check_outputs(prompts: int, count: int) -> None:

@@ -183,8 +183,18 @@ class Frontend:
             size += sum(len(message.role) for message in chat)
             return await self._maybe_in_thread(size, lambda: self.editor.chat_tokens(chat))
         ids = cast("list[int]", list(prompt))
-        self.check_tokens(ids)
+        await self._maybe_in_thread(len(ids) // 5, lambda: self.check_tokens(ids))
         return ids or [self.editor.start_token]
+
+    async def packed_of(self, text: str, *, special: bool = False) -> bytes:
+        """`tokens_of` a text, packed; all of it in a thread where the text is long."""
+        self._check_size(len(text), "prompt")
+
+        def packed() -> bytes:
+            tokens = self._tokenizer.encode(text, special=special, start_of_text=True)
+            return pack(self.editor.with_start(tokens))
+
+        return await self._maybe_in_thread(len(text), packed)
 
     async def prepared(self, characters: int, work: Callable[[], T], param: str, *, cost: int = 0) -> T:
         """`work` on a prompt of so many characters, in a thread where that would hold up the loop; `cost`: what else

@@ -5,6 +5,7 @@ Made by Frontend.submit; used by branches and the api.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish, Generated, TokenLogprob, Usage
 from palmette.runtime.messages.tokens import pack, unpack
 
+AT_ONCE = 16  # outputs put together in one turn of the event loop
 COMPILE_SECONDS = 1.0  # that the beginning of a stream waits to hear that its grammar is none
 
 
@@ -116,8 +118,13 @@ class Output:
 
 async def collect(generations: Sequence[Generation]) -> list[Output]:
     """Every output, in the order of `generations`. Where one fails, or the caller is cancelled, all are closed."""
+    outputs: list[Output] = []
     try:
-        return [await _whole(generation) for generation in generations]
+        for generation in generations:
+            outputs.append(await _whole(generation))
+            if len(outputs) % AT_ONCE == 0:
+                await asyncio.sleep(0)  # where all of them are there already, others have their turn between
+        return outputs
     finally:
         for generation in generations:
             generation.close()

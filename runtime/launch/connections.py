@@ -25,7 +25,7 @@ from palmette.runtime.api.access import OPEN_PATHS, is_near
 from palmette.runtime.api.errors import failure
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.limits import Limits
-from palmette.runtime.metrics import ConnectionMetrics
+from palmette.runtime.metrics import WebMetrics
 
 RESERVED_FILES = 64  # of those this process may open: for the engine, the log, the model, and threads
 SPARE = 16  # connections beyond the bound: to be told so, and for operators
@@ -49,9 +49,9 @@ def most_connections(limits: Limits) -> int:
 class Connections:
     """All of one server's. Calling it makes the next one, as uvicorn does where it has a class."""
 
-    def __init__(self, limits: Limits, metrics: ConnectionMetrics | None = None) -> None:
+    def __init__(self, limits: Limits, metrics: WebMetrics | None = None) -> None:
         self.limits = limits
-        self.metrics = metrics or ConnectionMetrics()
+        self.metrics = metrics or WebMetrics()
         self.most = most_connections(limits)
         self.pause = min(5.0, max(0.02, min(limits.head_seconds, limits.send_seconds) / 4))
         self._served: set[Connection] = set()

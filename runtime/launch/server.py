@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import palmette
 from palmette.runtime.api.access import Keys
-from palmette.runtime.api.app import ApiOptions, create_app
+from palmette.runtime.api.app import ApiOptions, create_app, warm_up
 from palmette.runtime.api.request_log import log as request_log
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
@@ -165,8 +166,11 @@ class _Server:
             app,
             self._options.limits,
             drain_seconds=max(1, round(drain_seconds)) + LAST_WORDS_SECONDS,
-            metrics=self._frontend.metrics.connections,
+            metrics=self._frontend.metrics.web,
         )
+        warm_up(app)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no later collection looks at it, which would take 50 ms
         self._frontend.start()
         async with self._signals(web, drain_seconds):
             try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -15,9 +16,10 @@ from starlette.types import ASGIApp
 
 from palmette.runtime.api.limits import Limits
 from palmette.runtime.launch.connections import Connections
-from palmette.runtime.metrics import ConnectionMetrics
+from palmette.runtime.metrics import WebMetrics
 
 BACKLOG = 2048  # connections that the system holds until they are accepted
+TICK_SECONDS = 0.1
 ACCEPTED_AT_ONCE = 16  # in one turn of the event loop; each takes some 50 µs
 
 
@@ -30,9 +32,10 @@ class Web(uvicorn.Server):
         limits: Limits = Limits(),
         *,
         drain_seconds: int = 1,
-        metrics: ConnectionMetrics | None = None,
+        metrics: WebMetrics | None = None,
     ) -> None:
         self.open_connections = Connections(limits, metrics)
+        self._slept: float | None = None  # since when its main loop does; seconds, monotonic
         http: Any = self.open_connections  # called like the class that it stands for
         super().__init__(
             uvicorn.Config(
@@ -62,6 +65,15 @@ class Web(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             listener.listen(BACKLOG)  # asyncio has one number for what waits and for what it accepts at once
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn's main loop, which sleeps TICK_SECONDS between any two."""
+        if self._slept is not None:
+            late = time.monotonic() - self._slept - TICK_SECONDS
+            self.open_connections.metrics.loop_lag.observe(max(0.0, late))
+        ended = await super().on_tick(counter)
+        self._slept = time.monotonic()
+        return ended
 
     def end_now(self) -> None:
         """Nothing is waited for, and nobody is."""

@@ -81,10 +81,22 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             raise InvalidRequest(
                 f"logit_bias has {len(self.logit_bias)} entries; at most {MAX_LOGIT_BIAS}.", param="logit_bias"
             )
-        for token, bias in self.logit_bias.items():
+        for token, bias in () if self._biases_fit(vocabulary_size) else self.logit_bias.items():
             _number(f"logit_bias[{token!r}]", bias, -100.0, 100.0)
             _token_id("logit_bias", token, vocabulary_size)
         return self
+
+    def _biases_fit(self, vocabulary_size: int | None) -> bool:
+        """Whether all are well, found without a step of the interpreter for each."""
+        if not self.logit_bias:
+            return True
+        tokens, values = self.logit_bias.keys(), self.logit_bias.values()
+        last = MAX_INT32 if vocabulary_size is None else vocabulary_size - 1
+        numbers = set(map(type, tokens)) == {int} and set(map(type, values)) <= {int, float}
+        return (
+            numbers and min(tokens) >= 0 and max(tokens) <= last and all(map(math.isfinite, values))
+            and min(values) >= -100 and max(values) <= 100
+        )  # fmt: skip
 
 
 def check_seed(seed: int | None) -> None:

@@ -29,8 +29,13 @@ def tiny_frontend() -> Frontend:
     return model_frontend("tiny", check_invariants=True)
 
 
+def wide_frontend() -> Frontend:
+    """Over the tiny model, with room for long prompts."""
+    return model_frontend("tiny", kv_tokens=65_536)
+
+
 def model_frontend(model: str, threads: int = 1, **options: Any) -> Frontend:
     tokenizer = load_tokenizer(resolve(model))
-    core = build_core(EngineConfig(model=model, threads=threads, kv_tokens=4096, **options))
+    core = build_core(EngineConfig(**{"model": model, "threads": threads, "kv_tokens": 4096, **options}))
     template = TurnRenderer.of(tokenizer)
     return Frontend(LocalLink(core), tokenizer, template, model=model, context_length=2048)
