@@ -261,7 +261,7 @@ class MessagesBody(TurnFields, SamplingFields, SchedulingFields):
         if form is not None:
             source = GrammarSource(kind="json_schema", text=as_json(form.schema_, "output_config.format.schema"))
             wanted = Constraint(grammar=source, jump=self.jump, complete=self.complete)
-        return one_grammar(super().grammar(), wanted, "output_config.format")
+        return one_grammar(super().grammar(), wanted, "output_config.format", "schema")
 
 
 PARTS: tuple[type[Body], ...] = (

@@ -73,7 +73,7 @@ class OpenAIFields(SamplingFields, SchedulingFields):
         wanted = None
         if self.response_format is not None:
             wanted = self.response_format.constraint(self.jump, complete=self.complete)
-        return one_grammar(super().grammar(), wanted, "response_format")
+        return one_grammar(super().grammar(), wanted, "response_format", "json_schema.schema")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -360,4 +360,4 @@ class ResponsesBody(InputFields, SamplingFields, SchedulingFields):
 
     def grammar(self) -> Constraint | None:
         wanted = self.text_format().response_format().constraint(self.jump, complete=self.complete)
-        return one_grammar(super().grammar(), wanted, "text.format")
+        return one_grammar(super().grammar(), wanted, "text.format", "schema")

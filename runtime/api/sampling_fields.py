@@ -100,16 +100,16 @@ class SamplingFields(Body):
         )
 
 
-def one_grammar(named: Constraint | None, wanted: Constraint | None, path: str) -> Constraint | None:
-    """What an output follows: what a field of ours named, or what a surface's own field at `path` wants. Raises
-    InvalidRequest where both were given."""
+def one_grammar(named: Constraint | None, wanted: Constraint | None, path: str, schema: str) -> Constraint | None:
+    """What an output follows: what a field of ours named, or what a surface's own field at `path` wants, by the schema
+    at `schema` in it, which errors name. Raises InvalidRequest where both were given."""
     if named is not None and wanted is not None:
         raise InvalidRequest(
             f"{path} and {named.grammar.kind} were given together; an output follows one grammar.",
             hint="Give one of them.",
             param=path,
         )
-    return named or wanted
+    return named or (wanted and msgspec.structs.replace(wanted, field=f"{path}.{schema}"))
 
 
 def as_tuple(value: str | list[str]) -> tuple[str, ...]:
@@ -132,6 +132,6 @@ def token_biases(given: dict[str, float]) -> dict[int, float]:
 def as_constraint(given: dict[str, Any]) -> Constraint:
     """A Constraint as our own clients send it. Raises InvalidRequest."""
     try:
-        return msgspec.convert(given, Constraint)
+        return msgspec.convert({**given, "field": "constraint"}, Constraint)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"The constraint has a wrong form: {error}.", param="constraint") from error

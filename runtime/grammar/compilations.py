@@ -98,7 +98,9 @@ class Pending(Generic[T]):
     def run(self, work: Callable[[], T]) -> bool:
         """In a thread of the compiler. False where it must be done by those who may take longer."""
         if self._waiting <= 0:
-            self._future.set_exception(GrammarError(f"Nobody waits for the {self.kind} any more.", param=self.kind))
+            self._future.set_exception(
+                GrammarError(f"Nobody waits for the {self.kind} any more.", hint="Ask again.", param=self.kind)
+            )
             return True
         self._started = self._started or monotonic()
         try:

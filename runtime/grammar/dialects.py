@@ -223,7 +223,9 @@ def lark_of(text: str, kind: str) -> str:
         for other in _references(part):
             if other not in rules:
                 raise GrammarError(
-                    f"The rule {name!r} of the {kind} grammar uses {other!r}, which isn't there.", param=kind
+                    f"The rule {name!r} of the {kind} grammar uses {other!r}, which isn't there.",
+                    hint="Define the rule, or put quotes around what is meant as text.",
+                    param=kind,
                 )
     if "root" not in _productive(rules):
         raise GrammarError(
@@ -387,7 +389,7 @@ def draw_lark(source: GrammarSource, limits: Limits) -> RuleText:
     for found, why in (("%json", "its schema would not be checked; use json_schema or structural_tag"),
                        ("<", "special tokens can't be part of a grammar")):  # fmt: skip
         if found in bare:
-            raise GrammarError(f"The Lark grammar uses {found!r}: {why}.", param=source.kind)
+            raise GrammarError(f"The Lark grammar uses {found!r}: {why}.", hint="Leave it out.", param=source.kind)
     if not _START.search(bare):
         raise GrammarError("The Lark grammar has no rule start.", hint="Call the first rule start.", param=source.kind)
     return RuleText(lark=source.text)
@@ -395,4 +397,8 @@ def draw_lark(source: GrammarSource, limits: Limits) -> RuleText:
 
 def _no_options(source: GrammarSource) -> None:
     if source.options:
-        raise GrammarError(f"The kind {source.kind!r} has no option {min(source.options)!r}.", param="options")
+        raise GrammarError(
+            f"The kind {source.kind!r} has no option {min(source.options)!r}.",
+            hint="Leave the options out.",
+            param="options",
+        )

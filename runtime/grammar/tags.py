@@ -30,9 +30,19 @@ _NUMERAL = "0123456789.eE+-"
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """`best_effort`: of its schema, as the option of all."""
+
     begin: str
     end: str
     schema: Any = msgspec.field(default_factory=dict)
+    best_effort: bool = False
+
+
+class Quote(msgspec.Struct, frozen=True, kw_only=True):
+    """Any text between two markers."""
+
+    begin: str
+    end: str
 
 
 class TagsSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +58,15 @@ class TagOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`free_text`: text before, between and after tags. `at_least_one`: it can't end before a tag was closed.
 
     `stop_after_first`: the output ends with the first end tag. `free_special`: special tokens that free text may hold.
-    The others are the schemas' (SchemaOptions).
+    `before`: what may come first where there is no free text, as often as it likes: thoughts, say. The others are the
+    schemas' (SchemaOptions).
     """
 
     free_text: bool = True
     at_least_one: bool = False
     stop_after_first: bool = False
     free_special: list[str] = []
+    before: list[Quote] = []
     best_effort: bool = False
     compact: bool = False
     formats: bool = True
@@ -74,7 +86,9 @@ def _read(text: str) -> TagsSource:
         ) from None
     if not 0 < len(given.structures) <= MAX_TAGS:
         raise GrammarError(
-            f"{len(given.structures)} structures; from 1 to {MAX_TAGS} are possible.", param="structural_tag"
+            f"{len(given.structures)} structures; from 1 to {MAX_TAGS} are possible.",
+            hint="Give fewer tags.",
+            param="structural_tag",
         )
     for tag in given.structures:
         if not tag.begin or not tag.end or tag.end[0] in _NUMERAL:
@@ -85,7 +99,11 @@ def _read(text: str) -> TagsSource:
             )
     for trigger in given.triggers:
         if not trigger or not any(tag.begin.startswith(trigger) for tag in given.structures):
-            raise GrammarError(f"The trigger {trigger!r} begins no tag.", param="structural_tag")
+            raise GrammarError(
+                f"The trigger {trigger!r} begins no tag.",
+                hint="A trigger is what some tags begin with.",
+                param="structural_tag",
+            )
     return given
 
 
@@ -97,16 +115,19 @@ class _Schemas:
         self._limits = limits
         self._until = thread_time() + limits.seconds  # of all together
         self.tags = [
-            self._compiled(tag.schema, f"s{index}x", f"the tag {tag.begin!r}")
+            self._compiled(tag.schema, f"s{index}x", f"the tag {tag.begin!r}", best_effort=tag.best_effort)
             for index, tag in enumerate(given.structures)
         ]
         answer = given.answer
         self.answer = None if answer is None else self._compiled(answer, "answer_", "the answer")
 
-    def _compiled(self, schema: Any, prefix: str, of: str) -> CompiledSchema:
+    def _compiled(self, schema: Any, prefix: str, of: str, *, best_effort: bool = False) -> CompiledSchema:
+        options = self._options
+        if best_effort:
+            options = msgspec.structs.replace(options, best_effort=True)
         limits = msgspec.structs.replace(self._limits, seconds=self._until - thread_time())
         try:
-            return CompiledSchema(json.dumps(schema), self._options, limits, prefix=prefix)
+            return CompiledSchema(json.dumps(schema), options, limits, prefix=prefix)
         except GrammarError as error:
             what = f"The schema of {of} can't be used. {error.message}"
             raise type(error)(what, hint=error.hint, param="structural_tag") from error
@@ -145,7 +166,32 @@ def lark_of(given: TagsSource, schemas: _Schemas, options: TagOptions, marks: Ma
     if schemas.answer is not None:
         lines += schemas.answer.lines
         ways.append(schemas.answer.rule)
-    return "\n".join([f"start: {' | '.join(ways)}", *_rules(firsts, lasts), *lines])
+    start = f"start: {' | '.join(ways)}"
+    if options.before:
+        start = f"start: before* ({' | '.join(ways)})"
+        lines += _before(options.before, marks)
+    return "\n".join([start, *_rules(firsts, lasts), *lines])
+
+
+def _before(quotes: Sequence[Quote], marks: Marks) -> list[str]:
+    """Rules of what may come before tags."""
+    lines: list[str] = []
+    for number, quote in enumerate(quotes):
+        begin, end = marks.parts(quote.begin), marks.parts(quote.end)
+        if not begin or not end:
+            raise _error(f"{quote.begin!r} … {quote.end!r} may come before tags, and has an empty side.")
+        for part in (*begin, *end):
+            if marks.ends(part):
+                raise _error(f"{quote.begin!r} … {quote.end!r} goes on behind {part!s}, which ends the output.")
+        if isinstance(end[0], Special):
+            said, closing = f"(SAID{number})?", _symbols(end)
+            lines.append(f"SAID{number}: /(?s:.+)/")
+        else:  # up to the first place where it ends
+            said, closing = f"SAID{number}", _symbols(end[1:])
+            closed = literal(str(end[0]))
+            lines.append(f"SAID{number}: (/(?s:.*)/ {closed}) & ~(/(?s:.*)/ {closed} /(?s:.+)/)")
+        lines.append(f"quote{number}: {_symbols(begin)} {said} {closing}".rstrip())
+    return [f"before: {' | '.join(f'quote{number}' for number in range(len(quotes)))}", *lines]
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -250,7 +296,7 @@ def _rules(firsts: Sequence[str], lasts: Sequence[str]) -> list[str]:
 
 
 def _error(message: str) -> GrammarError:
-    return GrammarError(message, param="structural_tag")
+    return GrammarError(message, hint="See the documentation of structural tags.", param="structural_tag")
 
 
 def draw_tags(source: GrammarSource, marks: Marks, limits: Limits) -> RuleText:
@@ -258,7 +304,11 @@ def draw_tags(source: GrammarSource, marks: Marks, limits: Limits) -> RuleText:
     try:
         options = msgspec.convert(dict(source.options), TagOptions)
     except msgspec.ValidationError as error:
-        raise GrammarError(f"An option of the structural tag is wrong: {error}.", param="options") from None
+        raise GrammarError(
+            f"An option of the structural tag is wrong: {error}.",
+            hint=f"Options are {', '.join(TagOptions.__struct_fields__)}.",
+            param="options",
+        ) from None
     given = _read(source.text)
     schemas = _Schemas(given, options, limits)
     as_text = lark_of(given, schemas, options, Marks({}, ()))

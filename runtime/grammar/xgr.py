@@ -27,7 +27,7 @@ from palmette.runtime.grammar.protocol import (
     mask_words,
 )
 from palmette.runtime.grammar.schema.document import Document, Place, read
-from palmette.runtime.grammar.schema.evaluate import Evaluator, Fault
+from palmette.runtime.grammar.schema.evaluate import TOO_DEEP, Evaluator, Fault
 
 HELD = frozenset(
     ("type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems",
@@ -169,6 +169,8 @@ class XgrGrammar:
     def fault_of(self, text: str) -> str | None:
         try:
             fault = self.validate(json.loads(text))
+        except (RecursionError, GrammarError):  # the value's nesting; the schema's was found while compiling
+            return TOO_DEEP
         except ValueError:
             return "JSON's syntax"  # control characters in strings of a bounded length
         return None if fault is None else f"{fault.keyword!r} of {fault.schema_path}"

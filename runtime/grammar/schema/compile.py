@@ -23,7 +23,7 @@ from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
 from palmette.runtime.grammar.protocol import Explanation, Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
-from palmette.runtime.grammar.schema.evaluate import Evaluator, Fault
+from palmette.runtime.grammar.schema.evaluate import TOO_DEEP, Evaluator, Fault
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.rules import COMPACT, Layout, Rules
 from palmette.runtime.grammar.schema.serialise import Serialiser
@@ -68,7 +68,9 @@ class CompiledSchema:
             if compares_items:
                 self.distinct = rules.places(root)
         except RecursionError:
-            raise GrammarError("The schema is nested too deeply.", param="json_schema") from None
+            raise GrammarError(
+                "The schema is nested too deeply.", hint="Nest it less, or use $ref.", param="json_schema"
+            ) from None
         except Undecided:
             self._solver.give_up(
                 "'uniqueItems' can't be enforced: it holds for some arrays and not for others at the same place.",
@@ -125,7 +127,10 @@ class SchemaGrammar(LlgGrammar):
         """The keyword, and its path, that best effort could not hold a text that matches to; None if it is valid."""
         if not self.approximated:
             return None
-        fault = self.validate(json.loads(text))
+        try:
+            fault = self.validate(json.loads(text))
+        except (RecursionError, GrammarError):  # the value's nesting; the schema's was found while compiling
+            return TOO_DEEP
         return None if fault is None else f"{fault.keyword!r} of {fault.schema_path}"
 
     def serialise(self, value: Any) -> str:
@@ -168,7 +173,11 @@ def options_of(source: GrammarSource) -> SchemaOptions:
     try:
         return msgspec.convert(dict(source.options), SchemaOptions)
     except msgspec.ValidationError as error:
-        raise GrammarError(f"An option of the JSON schema is wrong: {error}.", param="options") from None
+        raise GrammarError(
+            f"An option of the JSON schema is wrong: {error}.",
+            hint="Options are backend, best_effort, compact and formats.",
+            param="options",
+        ) from None
 
 
 def layout_of(options: SchemaOptions) -> Layout:

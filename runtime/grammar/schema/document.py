@@ -126,7 +126,9 @@ class Document:
         path = place.path + "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
         if not isinstance(schema, bool | dict):
             raise GrammarError(
-                f"The schema at #{path} is {_shown(schema)}; a schema is an object, true or false.", param="json_schema"
+                f"The schema at #{path} is {_shown(schema)}; a schema is an object, true or false.",
+                hint="Correct the schema there.",
+                param="json_schema",
             )
         return Place(path, schema, _base(schema, place.base, self.draft))
 
@@ -150,7 +152,9 @@ class Document:
     def _index(self) -> None:
         if not isinstance(self.root.schema, bool | dict):
             raise GrammarError(
-                f"The schema is {_shown(self.root.schema)}; a schema is an object, true or false.", param="json_schema"
+                f"The schema is {_shown(self.root.schema)}; a schema is an object, true or false.",
+                hint="Give an object.",
+                param="json_schema",
             )
         waiting = [self.root]
         count = 0
@@ -158,7 +162,11 @@ class Document:
             place = waiting.pop()
             count += 1
             if count > MAX_SUBSCHEMAS:
-                raise GrammarError(f"The schema has more than {MAX_SUBSCHEMAS:,} subschemas.", param="json_schema")
+                raise GrammarError(
+                    f"The schema has more than {MAX_SUBSCHEMAS:,} subschemas.",
+                    hint="Make it smaller, or use $ref for what repeats.",
+                    param="json_schema",
+                )
             if place.path.count("/") > 3 * MAX_DEPTH:
                 raise GrammarError(
                     f"The schema is nested too deeply at {place.shown[:100]}….",
@@ -212,7 +220,9 @@ class Document:
         found = self._anchors.get((uri, fragment)) or self._anchors.get((resource.base, fragment))
         if found is None:
             raise GrammarError(
-                f"The {keyword} {reference!r} at {place.shown} names an anchor that isn't there.", param="json_schema"
+                f"The {keyword} {reference!r} at {place.shown} names an anchor that isn't there.",
+                hint="Name an anchor of this document.",
+                param="json_schema",
             )
         return found
 
@@ -226,13 +236,17 @@ class Document:
                 value = value[int(name)]
             else:
                 raise GrammarError(
-                    f"The {keyword} at {place.shown} points to #{pointer}, which isn't there.", param="json_schema"
+                    f"The {keyword} at {place.shown} points to #{pointer}, which isn't there.",
+                    hint="Point into this document.",
+                    param="json_schema",
                 )
             path += "/" + step.replace("~", "~0") if "~" in name and "~" not in step else "/" + step
             base = _base(value, base, self.draft)
         if not isinstance(value, bool | dict):
             raise GrammarError(
-                f"The {keyword} at {place.shown} points to {_shown(value)}, which is no schema.", param="json_schema"
+                f"The {keyword} at {place.shown} points to {_shown(value)}, which is no schema.",
+                hint="Point to a schema.",
+                param="json_schema",
             )
         return Place(path, value, base)
 
@@ -242,9 +256,11 @@ def read(text: str) -> Document:
     try:
         schema = json.loads(text)
     except ValueError as error:
-        raise GrammarError(f"The schema is not JSON: {error}.", param="json_schema") from None
+        raise GrammarError(f"The schema is not JSON: {error}.", hint="Give valid JSON.", param="json_schema") from None
     except RecursionError:
-        raise GrammarError("The schema is nested too deeply to be read.", param="json_schema") from None
+        raise GrammarError(
+            "The schema is nested too deeply to be read.", hint="Nest it less, or use $ref.", param="json_schema"
+        ) from None
     return Document(schema)
 
 

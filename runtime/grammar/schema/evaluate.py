@@ -18,6 +18,7 @@ from palmette.runtime.grammar.schema.json_strings import finds
 from palmette.runtime.grammar.schema.numerals import decimal, numeral
 
 MAX_DEPTH = 200  # schemas within schemas, in place or below
+TOO_DEEP = f"a depth that can be judged ({MAX_DEPTH} schemas within one another)"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,11 @@ class Evaluator:
             raise self._endless(place) from None
 
     def _endless(self, place: Place) -> GrammarError:
-        return GrammarError(f"The schema at {place.shown} refers to itself without end.", param="json_schema")
+        return GrammarError(
+            f"The schema at {place.shown} refers to itself without end.",
+            hint="Give the recursion a way out.",
+            param="json_schema",
+        )
 
     def holds(self, place: Place, value: Any) -> bool:
         return self.fault(place, value) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -55,6 +56,7 @@ class Solver:
         self.document = document
         self.evaluator = evaluator
         self.approximated: list[str] = []
+        self._at = ""
         self.assert_formats = assert_formats
         self.compares_items = compares_items
         self._best_effort = best_effort
@@ -88,11 +90,32 @@ class Solver:
 
     def _endless(self, place: Place) -> GrammarError:
         return GrammarError(
-            f"The schema at {place.shown} refers only to itself, so no value is described.", param="json_schema"
+            f"The schema at {place.shown} refers only to itself, so no value is described.",
+            hint="Let the reference point to something else.",
+            param="json_schema",
         )
+
+    @contextmanager
+    def at(self, goal: Goal) -> Iterator[None]:
+        """What is refused inside names the goal's place, unless it names one itself."""
+        before, self._at = self._at, goal.claims[0].place.shown if goal.claims else self._at
+        try:
+            yield
+        except TooSlow:
+            raise
+        except GrammarError as error:
+            if "#" in error.message or not self._at:
+                raise
+            raise GrammarError(self._placed(error.message), hint=error.hint, param=error.param) from None
+        finally:
+            self._at = before
+
+    def _placed(self, message: str) -> str:
+        return f"{message.rstrip('.')} (at {self._at})." if self._at else message
 
     def give_up(self, message: str, hint: str) -> None:
         """What can't be enforced: an error, or noted where best effort is wanted."""
+        message = self._placed(message)
         if not self._best_effort:
             raise GrammarError(
                 message,
@@ -116,7 +139,11 @@ class Solver:
         found = self._memo.get((goal.key, skipped))
         if found is None:
             if len(self._memo) > MAX_GOALS:
-                raise GrammarError("The schema has too many combinations of subschemas.", param="json_schema")
+                raise GrammarError(
+                    "The schema has too many combinations of subschemas.",
+                    hint="Make its anyOf, oneOf and if fewer.",
+                    param="json_schema",
+                )
             found = tuple(dict.fromkeys(self._expand(goal, skipped)))
             self._memo[goal.key, skipped] = found
         return found

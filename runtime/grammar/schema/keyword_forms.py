@@ -89,6 +89,7 @@ def check_form(keyword: str, value: Any, shown: str) -> Any:
         text = repr(value)
         raise GrammarError(
             f"{keyword!r} at {shown} is {text if len(text) <= 80 else text[:80] + '…'}; it must be {wanted}.",
+            hint="Correct the keyword's value.",
             param="json_schema",
         )
     return value

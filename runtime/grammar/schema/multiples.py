@@ -58,7 +58,11 @@ def rule(shape: NumberShape) -> str:
         if bound is not None:
             schema[keyword] = _exact(Fraction(bound))
     if shape.integral is False:
-        raise GrammarError("'multipleOf' of numbers that are not integers can't be enforced.", param="json_schema")
+        raise GrammarError(
+            "'multipleOf' of numbers that are not integers can't be enforced.",
+            hint="Leave it out, or ask for best effort.",
+            param="json_schema",
+        )
     return f"%json {msgspec.json.encode(schema).decode()}"
 
 

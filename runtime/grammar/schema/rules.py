@@ -78,7 +78,8 @@ class Rules:
             )
         for key in list(self._shapes):
             if key in self._productive:
-                self._rule(self._name(self._goals[key]), self._alternatives(key))
+                with self._solver.at(self._goals[key]):
+                    self._rule(self._name(self._goals[key]), self._alternatives(key))
         terminals = [f"{name}: {body}" for body, name in self._terminals.items()]
         return self._name(root), [*self._lines, *terminals]
 
@@ -96,8 +97,9 @@ class Rules:
                 continue
             self._goals[goal.key] = goal
             if len(self._goals) > MAX_RULES // 4:
-                raise GrammarError("The schema comes to too many rules.", param="json_schema")
-            shapes = [self._simplified(shape) for shape in self._solver.shapes(goal)]
+                raise GrammarError("The schema comes to too many rules.", hint="Make it smaller.", param="json_schema")
+            with self._solver.at(goal):
+                shapes = [self._simplified(shape) for shape in self._solver.shapes(goal)]
             self._shapes[goal.key] = [shape for shape in dict.fromkeys(shapes) if shape is not None]
             for shape in self._shapes[goal.key]:
                 waiting.extend(_children(shape))
@@ -189,7 +191,9 @@ class Rules:
     def _rule(self, name: str, alternatives: Iterable[str]) -> None:
         self._solver.check_time()
         if len(self._lines) > MAX_RULES:
-            raise GrammarError(f"The schema comes to more than {MAX_RULES:,} rules.", param="json_schema")
+            raise GrammarError(
+                f"The schema comes to more than {MAX_RULES:,} rules.", hint="Make it smaller.", param="json_schema"
+            )
         self._lines.append(f"{name}: {' | '.join(dict.fromkeys(alternatives))}")
 
     def _fresh(self, kind: str) -> str:
@@ -396,7 +400,9 @@ class Rules:
         cap = most if most is not None else least
         if len(members) * (cap + 1) > 20_000:
             raise GrammarError(
-                "Too many properties are counted by minProperties or maxProperties.", param="json_schema"
+                "Too many properties are counted by minProperties or maxProperties.",
+                hint="Use smaller counts, or fewer properties.",
+                param="json_schema",
             )
         base = self._fresh("c")
         ending: set[tuple[int, int]] = set()  # (members passed, members written) from which the end can be reached
@@ -496,7 +502,9 @@ class _Part(NamedTuple):
 
 def _times(low: int, high: int | None) -> str:
     if max(low, high or 0) > MAX_REPEAT:
-        raise GrammarError(f"minItems and maxItems are at most {MAX_REPEAT:,} here.", param="json_schema")
+        raise GrammarError(
+            f"minItems and maxItems are at most {MAX_REPEAT:,} here.", hint="Use smaller counts.", param="json_schema"
+        )
     if (low, high) == (0, None):
         return "*"
     return f"{{{low},{'' if high is None else high}}}"

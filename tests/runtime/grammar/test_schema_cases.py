@@ -301,3 +301,26 @@ def test_the_page_shows_the_table(root: Any) -> None:
 def test_any_bytes_are_a_schema_or_an_error(raw: bytes) -> None:
     with contextlib.suppress(GrammarError):
         build(GrammarSource(kind="json_schema", text=raw.decode(errors="replace")), SPACE, Limits(seconds=2))
+
+
+def test_what_is_nested_too_deeply_to_be_judged_is_a_fault() -> None:
+    schema = {"items": {"$ref": "#"}, "uniqueItems": True, "type": "array", "minItems": 0}
+    grammar = schema_grammar({"anyOf": [schema, {"type": "array", "contains": {"type": "number"}}]}, best_effort=True)
+    assert grammar.approximated
+    for depth in (40, 400, 100_000):
+        problem = grammar.fault_of("[" * depth + "]" * depth)
+        assert problem is None if depth == 40 else "depth" in str(problem)
+
+
+def test_refusals_name_keyword_and_path() -> None:
+    for schema, said in (
+        ({"items": {"multipleOf": 0.5}, "uniqueItems": True}, "'uniqueItems'"),
+        ({"type": "number", "multipleOf": 0.0000001}, "'multipleOf'"),
+        ({"type": "object", "minProperties": 3}, "'minProperties' 3"),
+    ):
+        with pytest.raises(GrammarError) as raised:
+            schema_grammar({"properties": {"deep": {"items": schema}}})
+        assert said in raised.value.message
+        assert "(at #/properties/deep/items)" in raised.value.message
+        assert raised.value.param == "json_schema"
+        assert raised.value.hint

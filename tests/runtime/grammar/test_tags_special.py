@@ -175,6 +175,42 @@ def test_a_tag_that_ends_with_the_output() -> None:
     assert not takes(once, call + tokens_of("x"))
 
 
+def test_thoughts_before_a_call_that_must_be_made() -> None:
+    tool = {
+        "begin": "<|channel|>commentary to=functions.now <|constrain|>json<|message|>",
+        "end": "<|call|>",
+        "schema": {"const": {}},
+    }
+    before = [{"begin": "<|channel|>analysis<|message|>", "end": "<|end|><|start|>assistant"}]
+    grammar = tags([tool], free_text=False, at_least_one=True, stop_after_first=True, before=before)
+    thought = tokens_of("<|channel|>", "analysis", "<|message|>", "Hm. <|end|", "<|end|>", "<|start|>", "assistant")
+    empty = tokens_of("<|channel|>", "analysis", "<|message|>", "<|end|>", "<|start|>", "assistant")
+    call = tokens_of("<|channel|>", "commentary to=functions.now ", "<|constrain|>", "json", "<|message|>", "{}")
+    for tokens in (call, thought + call, empty + thought + thought + call):
+        assert takes(grammar, tokens)
+    for tokens in ([], thought, tokens_of("Hm."), thought[:-1] + call, tokens_of("<|channel|>", "final"), thought[:5]):
+        assert not takes(grammar, tokens)
+    assert grammar.matcher().forced() == [IDS["<|channel|>"]]
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    said = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>"
+    assert grammar.accepts(text + text + said)
+    assert not grammar.accepts(text)
+    for wrong in ({"begin": "", "end": "x"}, {"begin": "x", "end": "<|call|>"}):
+        with pytest.raises(GrammarError):
+            tags([tool], free_text=False, before=[wrong])
+
+
+def test_one_of_several_schemas_is_held_as_far_as_it_can_be() -> None:
+    loose = {"begin": "<a>", "end": "</a>", "schema": {"type": "array", "uniqueItems": True}}
+    with pytest.raises(GrammarError, match="uniqueItems"):
+        tags([loose, NOW], free_text=False)
+    grammar = tags([{**loose, "best_effort": True}, NOW], free_text=False)
+    assert takes(grammar, tokens_of("<a>[1, 1]</a>"))
+    assert not takes(grammar, tokens_of("<a>{}</a>"))
+    with pytest.raises(GrammarError, match="uniqueItems"):
+        tags([{**loose, "best_effort": True}, {**loose, "begin": "<b>"}], free_text=False)
+
+
 def test_tags_of_both_sorts_of_ends() -> None:
     ends = {"begin": "<|channel|>now", "end": "<|call|>", "schema": {"const": {}}}
     goes_on = {"begin": "<|channel|>add", "end": "</tool_call>", "schema": {"const": []}}
@@ -235,7 +271,11 @@ def test_the_grammars_of_tool_formats(format: str) -> None:
     matcher = build(source, SPACE, Limits()).matcher()
     tokens = matcher.forced()
     assert tokens[0] == IDS["<tool_call>" if format == "hermes" else "<|channel|>"]
+    if format == "harmony":  # a thought, or the call
+        tokens = [*tokens, ord("c")]
     for token in tokens:
+        assert matcher.accept(token)
+    for token in matcher.forced():
         assert matcher.accept(token)
     assert matcher.may_end
 
