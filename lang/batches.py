@@ -85,7 +85,7 @@ def run_all(
     order = _order(body, calls) if reorder else None
     states = [new_state(call) for call in calls]
     for state in states:
-        state.ordering = order
+        state.order_by(order)
     prefix = _prefix(states, calls)
     run = _on_loop if body.is_async else functools.partial(_in_threads, lazy=lazy)
     progress = _Progress(body.name, len(states)) if progress_bar else None

@@ -77,7 +77,7 @@ class Body:
     def traced(self, call: ProgramCall, ordering: Arranges | None = None) -> Tracer:
         """Run it without a model. Raises what it raises, and TraceError."""
         state = TracingState(call.backend, call.sampling, Tracer(), namespace=call.namespace)
-        state.ordering = ordering
+        state.order_by(ordering)
         try:
             with running(call.chain), _refusing(state):
                 result = self.func(state, *call.args, **call.kwargs)

@@ -31,7 +31,7 @@ from palmette.lang.instructions import (
     Selection,
 )
 from palmette.lang.nodes import Expr, RoleBegin, RoleEnd, TextNode
-from palmette.lang.state import REASONING_SUFFIX
+from palmette.lang.settling import REASONING_SUFFIX
 from palmette.lang.symbols import Symbol
 from palmette.lang.types import OutputType
 from palmette.lang.variables import Scope, Variable

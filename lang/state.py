@@ -6,49 +6,34 @@ reading verbs have awaitable twins: `aget`, `atext`, `amessages`, `async_` (for 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NoReturn
 
-import msgspec
-
 from palmette.lang.arrival import Arrival
+from palmette.lang.author import Author
 from palmette.lang.backends.base import Backend
 from palmette.lang.blocks import Turn, VarScope, collect
 from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
 from palmette.lang.executor import Executor
-from palmette.lang.instructions import (
-    Asking,
-    Barrier,
-    Concatenate,
-    End,
-    Fork,
-    Generation,
-    Hinting,
-    Node,
-    Selection,
-)
+from palmette.lang.instructions import Barrier, Concatenate, End, Fork, Generation, Hinting, Node
 from palmette.lang.interpreter import Interpreter
-from palmette.lang.loop import READ_LATER, finished, refuse_on
+from palmette.lang.loop import finished, refuse_on
 from palmette.lang.nodes import AnyOrder, Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
 from palmette.lang.ordering import Arranges
 from palmette.lang.primitives import turn
-from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
+from palmette.lang.sampling import SamplingOptions
+from palmette.lang.settling import Settling
 from palmette.lang.threads import Job
 from palmette.lang.trace import Trace, trace_of
 from palmette.lang.usage import ProgramUsage
 from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 from palmette.runtime.messages.hints import BranchHint
-from palmette.runtime.messages.tool_chats import AskTurn, Said
-
-_OF_CALLS = ("priority", "timeout")  # options of a gen that a select has, too
-REASONING_SUFFIX = "_reasoning_content"
+from palmette.runtime.messages.tool_chats import Said
 
 
 class ProgramState:
@@ -70,27 +55,19 @@ class ProgramState:
         parent: ProgramState | None = None,
     ) -> None:
         self.ret_value: Any = None
-        self._sampling = sampling
-        self._backend = backend
         inherited: Iterable[Variable] = parent._scope if parent is not None else ()
-        self._scope: Scope = Scope(inherited)
+        self._backend = backend
         self._namespace = namespace
-        self.ordering: Arranges | None = parent.ordering if parent is not None else None  # of texts in any order
+        self._scope: Scope = Scope(inherited)
+        self._settling = Settling(sampling, self._scope)
+        self._author: Author = parent._author if parent is not None else Author()
         self._interpreter: Executor = self._executed(waits_for_fork=parent is not None)
         self._children: list[ProgramState] = []
         self._copied_in: StateGroup | None = None
-        self._forks = 0
-        self._fork_path: tuple[int, ...] = ()  # of the when, match or repeat whose branch is being written
         self._deciding: bool = parent is not None and parent._deciding  # a control node is read
-        self._role: str | None = parent._role if parent is not None else None
-        self._behind_space: bool = parent is None or parent._behind_space
         self._over: str | None = None  # why nothing can be appended any more
-        self._task: object = None
-        self._job: Job | None = None
-        # Of forks it is their parent's.
-        self._body: object = (
-            parent._body if parent is not None else None
-        )  # the thread or task that runs the program, where it is not the caller's
+        if parent is not None:
+            self._settling.inherit(parent._settling)
 
     # Writing
 
@@ -272,8 +249,7 @@ class ProgramState:
         where = caller()
         check_fork(size, position_ids_offset)
         self._check_writable(where)
-        self._forks += 1
-        children = [self._child(self._seeded(*self._fork_path, self._forks, index)) for index in range(size)]
+        children = [self._child(sampling) for sampling in self._settling.fork(size)]
         self._children += children
         self._interpreter.submit([Fork(tuple(child._interpreter for child in children))], where)
         return group(children, self)
@@ -331,17 +307,21 @@ class ProgramState:
 
     def body_waits(self, job: Job) -> None:
         """The body runs when it gets a thread; who waits for it may hurry it."""
-        self._job = job
+        self._author.waits(job)
 
     def begin(self, deadline: float | None) -> None:
         """The body begins, in this thread or task; within `deadline` seconds it is over, or fails with TimedOut."""
-        self._body = _whoami()
+        self._author.begins()
         if deadline is not None:
             self._expire_in(deadline)
 
-    def keep(self, task: object) -> None:
-        """Hold the task that runs the body (event loops hold them weakly)."""
-        self._task = task
+    def keep(self, running: object) -> None:
+        """Hold what runs the body, or what it computes (event loops hold tasks weakly)."""
+        self._author.keep(running)
+
+    def order_by(self, ordering: Arranges | None) -> None:
+        """How texts in any order are put."""
+        self._settling.ordering = ordering
 
     def on_begin(self, callback: Callable[[Sequence[Any]], None]) -> None:
         """Call back (from any thread) with what the first call takes with it: parts of messages/branches.py."""
@@ -399,92 +379,47 @@ class ProgramState:
         """Settle `items` in the program's thread (parameters checked, variables declared) and hand them on."""
         self._check_writable(where)
         nodes: list[Node] = []
+        settling = self._settling
         for item in items:
-            if isinstance(item, Control):
+            if isinstance(item, TextNode | AnyOrder):
+                if (text := settling.text(item)) is not None:
+                    nodes.append(text)
+            elif isinstance(item, GenNode):
+                nodes.append(self._generation(item, where))
+            elif isinstance(item, SelectNode):
+                nodes.append(settling.selection(item))
+            elif isinstance(item, Control):
                 if nodes:
                     self._submit(nodes, where)
                     nodes = []
                 self._control(item, where)
-                continue
-            if isinstance(item, AnyOrder):
-                item = self._arranged(item)
-                if not item.text:
-                    continue
-            if isinstance(item, TextNode):
-                nodes.append(item)
-                self._behind_space = item.text[-1].isspace()
-                continue
-            if isinstance(item, GenNode):
-                nodes.append(self._generation(item, where))
-            elif isinstance(item, SelectNode):
-                own = {name: self._sampling.get(name) for name in _OF_CALLS} | item.sampling
-                nodes.append(Selection(item, self._declare(item.name), **own))
             else:
                 assert isinstance(item, RoleBegin | RoleEnd), item
-                self._check_role(item, where)
-                nodes.append(item)
-            self._behind_space = isinstance(item, RoleBegin)
+                nodes.append(settling.turn(item, where))
         if nodes:
             self._submit(nodes, where)
 
-    def _arranged(self, item: AnyOrder) -> TextNode:
-        return TextNode("".join(item.texts if self.ordering is None else self.ordering.arranged(item.texts)))
+    def _generation(self, item: GenNode, where: Location) -> Generation:
+        return self._settling.generation(item, where)
 
     def _control(self, item: Control, where: Location) -> None:
         """What the program's flow hangs on is known here, or waited for."""
-        self._forks += 1
+        self._settling.decision()
         outer, self._deciding = self._deciding, True
         try:
             item.run(self)
         finally:
             self._deciding = outer
 
-    @contextlib.contextmanager
-    def _written_in(self, part: int) -> Iterator[None]:
-        """A branch of a when, a match or a repeat is written. Forks count anew in each `part`, so that those behind it
-        draw the same whichever was taken."""
-        path, forks = self._fork_path, self._forks
-        self._fork_path, self._forks = (*path, forks, part), 0
-        try:
-            yield
-        finally:
-            self._fork_path, self._forks = path, forks
+    def _written_in(self, part: int) -> AbstractContextManager[None]:
+        """A branch of a when, a match or a repeat is written."""
+        return self._settling.written_in(part)
 
-    def _generation(self, item: GenNode, where: Location) -> Generation:
-        settled = self._parameters(item, where, spaced=self._behind_space)
-        variable = thoughts = None
-        if item.name is not None:
-            variable = self._scope.declare(item.name, item.count)
-            if item.reasoning is not None:
-                thoughts = self._scope.declare(item.name + REASONING_SUFFIX, item.count)
-        return Generation(item, settled.params, variable, thoughts, settled.priority, settled.timeout)
-
-    def _parameters(self, item: GenNode, where: Location, *, spaced: bool) -> Settled:
-        """The gen's parameters; `spaced`: a space stands before it."""
-        own = item.sampling
-        if spaced and item.type is not None and item.type.behind_space is not None:
-            own = {
-                **own,
-                "constraint": msgspec.structs.replace(own["constraint"], grammar=item.type.behind_space.grammar),
-            }
-        try:
-            return settle(self._sampling, own)
-        except InvalidRequest as cause:
-            raise ProgramError(cause, where, str(item)) from cause
-
-    def _ask(self, name: str, messages: Sequence[Said], *, new: int, max_tokens: int, **turn: Any) -> None:
-        """`s[name]` becomes the next turn of a conversation with tools (instructions.Asking)."""
+    def _ask(self, name: str, messages: Sequence[Said], **turn: Any) -> None:
+        """`s[name]` becomes the next turn of a conversation with tools (Settling.asking)."""
         where = caller()
         self._check_writable(where)
-        settled = settle(self._sampling, {"max_tokens": max_tokens})
-        asked = AskTurn(
-            messages=tuple(messages),
-            params=settled.params,
-            priority=settled.priority,
-            timeout=settled.timeout,
-            **turn,
-        )
-        self._submit([Asking(self._scope.declare(name), asked, new)], where)
+        self._submit([self._settling.asking(name, messages, **turn)], where)
 
     def _submit(self, nodes: list[Node], where: Location) -> None:
         self._interpreter.submit(nodes, where)
@@ -494,9 +429,6 @@ class ProgramState:
             self._interpreter.submit([End()], caller())
         except ProgramError:
             return  # failed meanwhile; its readers know
-
-    def _declare(self, name: str | None) -> Variable | None:
-        return self._scope.declare(name) if name is not None else None
 
     def _check_writable(self, where: Location) -> None:
         failure = self._interpreter.failure
@@ -509,30 +441,9 @@ class ProgramState:
                 "append",
             )
 
-    def _check_role(self, item: RoleBegin | RoleEnd, where: Location) -> None:
-        opens = isinstance(item, RoleBegin)
-        if opens and self._role is not None:
-            problem = f"this {item.role} turn begins inside the {self._role} turn before it."
-        elif not opens and self._role != item.role:
-            inside = f"inside the {self._role} turn before it" if self._role else "outside any turn"
-            problem = f"this {item.role} turn ends {inside}."
-        else:
-            self._role = item.role if opens else None
-            return
-        raise ProgramError(
-            InvalidRequest(problem, hint="Turns don't nest; close each before the next."), where, str(item)
-        )
-
-    def _seeded(self, *path: int) -> SamplingOptions:
-        seed = self._sampling.get("seed")
-        return self._sampling if seed is None else {**self._sampling, "seed": derive_seed(seed, *path)}
-
     def _written_elsewhere(self) -> bool:
         """Whether another than the reader writes this state. If so it is about to be waited for."""
-        elsewhere = not self._scope.sealed and self._body != _whoami()
-        if elsewhere and self._job is not None:
-            self._job.hurry()
-        return elsewhere
+        return not self._scope.sealed and self._author.is_another()
 
     def _variable(self, name: str) -> Variable:
         refuse_on(self._interpreter.loop)
@@ -541,17 +452,9 @@ class ProgramState:
         return variable
 
     def _refuse_to_stall(self, wanted: Arrival[Any]) -> None:
-        """A coroutine program that waits in its thread stops everything else on its loop. What its flow hangs on
-        (when, match, repeat) is waited for all the same."""
-        if (
-            not wanted.done()
-            and not self._deciding
-            and isinstance(self._body, asyncio.Task)
-            and self._body is _whoami()
-        ):
-            raise InvalidRequest(
-                "This line of a coroutine program would stop its event loop until there is a result.", hint=READ_LATER
-            )
+        """What the flow hangs on (when, match, repeat) is waited for all the same."""
+        if not self._deciding:
+            self._author.refuse_to_stall(wanted)
 
     async def _avariable(self, name: str) -> Variable:
         return await self._scope.afind(name, wait=self._written_elsewhere())
@@ -584,12 +487,3 @@ class ProgramState:
             await self._settled(text)
         except ProgramError as error:
             raise error.again() from error.cause
-
-
-def _whoami() -> object:
-    """The running task, or else the thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    return task if task is not None else threading.get_ident()

@@ -9,42 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from palmette.lang.backends.base import Backend
-from palmette.lang.control import Body, Control, Match, Repeat, When, decided, write
+from palmette.lang.control import Control, Match, Repeat, When, decided, write
 from palmette.lang.errors import Location, ProgramError, TraceError, caller
 from palmette.lang.instructions import (
     Generation,
 )
 from palmette.lang.loop import refuse_on
 from palmette.lang.nodes import AnyOrder, Expr, GenNode, TextNode
-from palmette.lang.recording import MISSING, Ambiguous, Recorded, Recorder, Tracer, has_symbols
+from palmette.lang.recording import Ambiguous, Recorder, Tracer, has_symbols
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.state import ProgramState
 from palmette.lang.symbols import Symbol, condition_of
 from palmette.lang.trace import Trace
+from palmette.lang.traced_flow import TracedFlow
 from palmette.lang.variables import Variable
 from palmette.runtime.messages import programs as plans
 from palmette.runtime.messages.programs import Scalar, Value
-
-
-class _Standing(NamedTuple):
-    """Where a state stands before a branch is written."""
-
-    variables: dict[str, Variable]
-    role: str | None
-    behind_space: bool | None
-
-
-class _Exit(NamedTuple):
-    """The end of a branch: what it leaves behind."""
-
-    settle: Recorded
-    jump: Recorded
-    standing: _Standing
 
 
 class TracingState(ProgramState):
@@ -287,7 +270,7 @@ class TracingState(ProgramState):
             return
         for item in items:
             if isinstance(item, AnyOrder):
-                item = self._arranged(item)
+                item = TextNode("".join(self._settling.arranged(item.texts)))
             for piece in self.tracer.pieces(item.text) if isinstance(item, TextNode) else (item,):
                 if not isinstance(piece, Symbol):
                     super()._append((piece,), where)
@@ -296,132 +279,33 @@ class TracingState(ProgramState):
                     piece.refuse("is appended, and is no text", "Write str(…) around it.")
                 self._check_writable(where)
                 self._interpreter.passive(piece, where)
-                self._behind_space = None  # type: ignore[assignment]
+                self._settling.behind_space = None
 
     def _generation(self, item: GenNode, where: Location) -> Generation:
         self._interpreter.spaced = None
-        if self._behind_space is None and item.type is not None and item.type.behind_space is not None:
-            self._interpreter.spaced = self._parameters(item, where, spaced=True).params
+        if self._settling.behind_space is None and item.type is not None and item.type.behind_space is not None:
+            self._interpreter.spaced = self._settling.parameters(item, where, spaced=True).params
         return super()._generation(item, where)
-
-    # Control
 
     def _control(self, item: Control, where: Location) -> None:
         if self.tracer.over:
             super()._control(item, where)
             return
-        self._forks += 1
+        self._settling.decision()
         match item:
             case When(condition, then, otherwise):
                 truth = decided(self, condition)
                 if isinstance(truth, Symbol) or not isinstance(truth, bool):
-                    self._branches(item, [(condition_of(truth), then), (None, otherwise)], where)
+                    self._flow(item, where).branches([(condition_of(truth), then), (None, otherwise)])
                 else:
                     with self._written_in(0 if truth else 1):
                         write(self, then if truth else otherwise)
             case Match(name, cases, otherwise):
                 subject = self._symbolic(name)
                 ways = [(condition_of(subject == case), body) for case, body in cases.items()]
-                self._branches(item, [*ways, (None, otherwise)], where)
+                self._flow(item, where).branches([*ways, (None, otherwise)])
             case Repeat():
-                self._passes(item, where)
+                self._flow(item, where).passes(item)
 
-    def _branches(self, item: Control, ways: Sequence[tuple[Any, Body]], where: Location) -> None:
-        """One of several branches is taken: the first whose condition holds."""
-        recorder, start, exits = self._interpreter, self._standing(), list[_Exit]()
-        for number, (condition, body) in enumerate(ways):
-            self._stand(start)
-            skip = None
-            if condition is not None:
-                skip = recorder.add(plans.Jump(target=0, condition=condition, where=False), item, where)
-            with self.tracer.block(recorder), self._written_in(number):
-                write(self, body)
-            exits.append(self._exit(item, where))
-            if skip is not None:
-                _aim(skip, recorder.position)
-        self._meet(item, start, exits, where)
-
-    def _passes(self, item: Repeat, where: Location) -> None:
-        """The body as often as it may be repeated, with a way out behind each pass."""
-        recorder, start, exits = self._interpreter, self._standing(), list[_Exit]()
-        for number in range(item.at_most):
-            with self.tracer.block(recorder), self._written_in(number):
-                write(self, item.body)
-            truth = item.until(self) if item.until is not None and number + 1 < item.at_most else False
-            if number + 1 == item.at_most or truth is True:
-                exits.append(self._exit(item, where))
-                break
-            if truth is False:
-                continue
-            skip = recorder.add(plans.Jump(target=0, condition=condition_of(truth), where=False), item, where)
-            exits.append(self._exit(item, where))
-            _aim(skip, recorder.position)
-        self._meet(item, start, exits, where)
-
-    def _standing(self) -> _Standing:
-        variables = {variable.name: variable for variable in self._scope}
-        return _Standing(variables, self._role, self._behind_space)
-
-    def _stand(self, standing: _Standing) -> None:
-        self._scope.restore(standing.variables)
-        self._role = standing.role
-        self._behind_space = standing.behind_space  # type: ignore[assignment]
-
-    def _exit(self, item: Control, where: Location) -> _Exit:
-        settle = self._interpreter.add(plans.Settle(targets=(), sources=()), item, where)
-        jump = self._interpreter.add(plans.Jump(target=0), item, where)
-        return _Exit(settle, jump, self._standing())
-
-    def _meet(self, item: Control, start: _Standing, exits: Sequence[_Exit], where: Location) -> None:
-        """Behind the branches: variables that some of them wrote have one value again, whichever was taken."""
-        for leaving in exits:
-            _aim(leaving.jump, self._interpreter.position)
-        if len({leaving.standing.role for leaving in exits}) > 1:
-            raise TraceError(f"{item!s}: one branch leaves a turn open, another doesn't.", where=where)
-        spaces = {leaving.standing.behind_space for leaving in exits}
-        self._stand(
-            start._replace(role=exits[0].standing.role, behind_space=spaces.pop() if len(spaces) == 1 else None)
-        )
-        for name in dict.fromkeys(name for leaving in exits for name in leaving.standing.variables):
-            variables = [leaving.standing.variables.get(name) for leaving in exits]
-            if all(variable is start.variables.get(name) for variable in variables):
-                continue
-            values = [self.tracer.values[variable] if variable is not None else MISSING for variable in variables]
-            merged = self._merged(name, values, exits)
-            target = self._scope.declare(name)
-            if any(value is MISSING for value in values) or not self.tracer.undecided.isdisjoint(variables):
-                self.tracer.undecided.add(target)
-            self.tracer.values[target] = merged
-            for leaving, value in zip(exits, values, strict=True):
-                leaving.settle.fills.append((target, value))
-
-    def _merged(self, name: str, values: Sequence[Any], exits: Sequence[_Exit]) -> Any:
-        """One value for those of several branches."""
-        if all(isinstance(value, list) for value in values) and len({len(value) for value in values}) == 1:
-            return [self._merged(name, column, exits) for column in zip(*values, strict=True)]
-        symbols = [value for value in values if isinstance(value, Symbol)]
-        types = {symbol.type.name if symbol.type is not None else "str" for symbol in symbols}
-        types |= {type(value).__name__ for value in values if not isinstance(value, Symbol) and value is not MISSING}
-        if len(types) != 1 or not all(isinstance(value, Symbol | str) or value is MISSING for value in values):
-            return Ambiguous(
-                f"is written as different things ({', '.join(sorted(types)) or 'lists'}) by several branches"
-            )
-        merged = self.tracer.symbol(name, symbols[0].type if symbols else None)
-        for leaving, value in zip(exits, values, strict=True):
-            operation = leaving.settle.operation
-            assert isinstance(operation, plans.Settle)
-            source: Scalar | Value | None = None
-            if isinstance(value, Symbol):
-                source = value.value if value.is_text else Value(value.value.slot)
-            elif isinstance(value, str):
-                source = value
-            leaving.settle.operation = msgspec.structs.replace(
-                operation,
-                targets=(*operation.targets, merged.value.slot),
-                sources=(*operation.sources, source),
-            )
-        return merged
-
-
-def _aim(jump: Recorded, target: int) -> None:
-    jump.operation = msgspec.structs.replace(jump.operation, target=target)
+    def _flow(self, item: Control, where: Location) -> TracedFlow:
+        return TracedFlow(self, self._interpreter, self._scope, self._settling, item, where)
