@@ -14,7 +14,7 @@ from palmette.runtime.errors import GrammarError, Unsupported
 from palmette.runtime.frontend.chat_turn import ChatTurn
 from palmette.runtime.messages.grammar import Constraint, GrammarSource
 from palmette.runtime.messages.sampling import SamplingParams
-from palmette.runtime.parsers.constraints import constraint_for
+from palmette.runtime.parsers.constraints import constraint_for, headed_answer
 from palmette.runtime.parsers.formats.harmony import HARMONY
 from palmette.runtime.parsers.reasoning import reasoning_tags
 from palmette.runtime.parsers.registry import NONE, Formats, tool_format
@@ -59,18 +59,12 @@ class TurnGrammars:
         begun, or may begin. `tail`: what it goes on with (Chats), by which that is known."""
         asked = params.constraint
         if calls is not None:
-            asked = Constraint(grammar=calls, jump=turn.jump, complete=turn.complete)
+            asked = Constraint(grammar=calls, jump=turn.jump, complete=turn.complete, field="tools")
         if asked is None:
             return None
         reasoning = self._formats.reasoning
         if HARMONY.name in (self._formats.tools, reasoning):
-            if calls is None:
-                raise Unsupported(
-                    "The model writes answers behind headers of their own, which no grammar asks for yet.",
-                    hint="Leave out response_format.",
-                    param="response_format",
-                )
-            return asked
+            return asked if calls is not None else msgspec.structs.replace(asked, grammar=_headed(asked.grammar))
         if reasoning == NONE:
             return asked
         tags = reasoning_tags(reasoning)
@@ -103,6 +97,16 @@ def _answer(turn: ChatTurn, params: SamplingParams) -> GrammarSource | None:
             param="response_format",
         )
     return grammar
+
+
+def _headed(grammar: GrammarSource) -> GrammarSource:
+    if grammar.kind != "json_schema":
+        raise Unsupported(
+            f"The model writes answers behind headers, and none that follows a grammar of the kind {grammar.kind!r}.",
+            hint="Give a JSON schema.",
+            param="response_format",
+        )
+    return headed_answer(grammar)
 
 
 def _after_reasoning(grammar: GrammarSource, end: str, begin: str | None) -> GrammarSource:

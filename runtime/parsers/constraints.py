@@ -15,6 +15,7 @@ from typing import Any
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import GrammarSource
 from palmette.runtime.parsers.formats.bare_json import GENERIC_JSON, LLAMA_JSON
+from palmette.runtime.parsers.formats.harmony import ANSWER, HARMONY, THOUGHT
 from palmette.runtime.parsers.protocol import NamedTool, Tool, ToolChoice
 from palmette.runtime.parsers.registry import tool_format
 
@@ -37,8 +38,8 @@ def check_tools(tools: Sequence[Tool], choice: ToolChoice = "auto") -> None:
     for index, tool in enumerate(tools):
         if not _TOOL_NAME.match(tool.name):
             raise InvalidRequest(
-                f"tools.{index} is named {reprlib.repr(tool.name)}; a name has 1 to {LONGEST_TOOL_NAME} of a-z, A-Z, 0-9,"
-                " '_', '-' and '.'.",
+                f"tools.{index} is named {reprlib.repr(tool.name)}; a name has 1 to {LONGEST_TOOL_NAME} of a-z, A-Z,"
+                " 0-9, '_', '-' and '.'.",
                 hint="Rename the tool.",
                 param=f"tools.{index}",
             )
@@ -88,8 +89,9 @@ def constraint_for(
     likes, where a tool is strict; strict tools' arguments follow their schemas, others' are any object. `parallel`:
     more than one call may be made; `allowed`: by name, where not all of the tools may be called. `answer`: a schema
     (kind "json_schema") of what the model says where it may choose not to call: then it is that or calls, all by their
-    schemas. Where no tool is strict, what a schema asks for beyond what a grammar can hold to (unique items of any
-    sort, say) is left to the model. Reasoning comes before: the caller puts the grammar behind it.
+    schemas. Where a tool isn't strict, what its schema asks for beyond what a grammar can hold to (unique items of any
+    sort, say) is left to the model. Reasoning comes before: the caller puts the grammar behind it, but for harmony,
+    whose reasoning stands in messages like all else.
 
     Objects that a schema describes have no other members than it names, unless it says so: a model that may add what
     it likes does.
@@ -112,7 +114,8 @@ def constraint_for(
             continue
         tag = tool_format(format).tag(tool.name)
         schema = closed(tool.schema) if must or tool.strict or answer is not None else {"type": "object"}
-        structures.append({"begin": tag.begin, "schema": schema, "end": tag.end})
+        structure = {"begin": tag.begin, "schema": schema, "end": tag.end}
+        structures.append(structure if tool.strict or answer is not None else {**structure, "best_effort": True})
         triggers[tag.trigger] = None
     source: dict[str, Any] = {"structures": structures, "triggers": list(triggers)}
     alone = must or answer is not None
@@ -121,12 +124,27 @@ def constraint_for(
         "at_least_one": alone,
         "stop_after_first": isinstance(choice, NamedTool) or not parallel,
     }
-    if answer is None and not any(tool.strict for tool in tools):
-        options["best_effort"] = True
+    if alone and format == HARMONY.name:
+        options["before"] = [THOUGHT]
     if answer is not None and not must:
-        source["answer"] = json.loads(answer.text)
         options.update(answer.options)
+        if format == HARMONY.name:
+            structures.append(_headed(answer))
+            source["triggers"].append(ANSWER.trigger)
+        else:
+            source["answer"] = json.loads(answer.text)
     return GrammarSource(kind="structural_tag", text=json.dumps(source), options=options)
+
+
+def headed_answer(answer: GrammarSource) -> GrammarSource:
+    """An answer of harmony's that meets a schema (kind "json_schema"), behind its header and what is thought before."""
+    source = {"structures": [_headed(answer)], "triggers": [ANSWER.trigger]}
+    options = {"free_text": False, "at_least_one": True, "stop_after_first": True, "before": [THOUGHT]}
+    return GrammarSource(kind="structural_tag", text=json.dumps(source), options={**options, **answer.options})
+
+
+def _headed(answer: GrammarSource) -> dict[str, Any]:
+    return {"begin": ANSWER.begin, "schema": json.loads(answer.text), "end": ANSWER.end}
 
 
 def _one_schema(answer: GrammarSource, tools: Sequence[Tool], arguments: str) -> GrammarSource:

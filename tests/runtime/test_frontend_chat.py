@@ -8,12 +8,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_models import DEEPSEEK, MISTRAL, QWEN, THINKING, ScriptedChat, special_tokenizer
+from chat_models import (
+    DEEPSEEK,
+    HARMONY,
+    HARMONY_SPECIALS,
+    MISTRAL,
+    QWEN,
+    THINKING,
+    ScriptedChat,
+    special_tokenizer,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palmette.runtime.errors import InvalidRequest, Unsupported
 from palmette.runtime.frontend import ChatMessage, ChatOutput, ChatTurn, ToolCall, collect_chats
+from palmette.runtime.grammar.compile import build
+from palmette.runtime.grammar.protocol import Limits
 from palmette.runtime.messages.grammar import Constraint, GrammarSource
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
@@ -339,6 +350,63 @@ async def test_a_message_that_opens_its_reasoning_is_gone_on_with(make: Make) ->
         constraint = chat.asked().params.constraint
         assert constraint is not None
         assert constraint.grammar.kind == ("after_reasoning" if reasoning else "regex")
+
+
+# --- harmony, whose messages have headers ---
+
+
+async def allows(chat: ScriptedChat, text: str) -> bool:
+    """Whether the grammar of the last request allows an output that is written so, and to end there."""
+    constraint = chat.asked().params.constraint
+    assert constraint is not None
+    matcher = build(constraint.grammar, chat.tokenizer, Limits()).matcher()
+    return all(matcher.accept(token) for token in chat.tokenizer.encode(text, special=True)) and matcher.may_end
+
+
+THOUGHT = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+TO_NOW = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>"
+TO_WEATHER = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"at": %s}<|call|>'
+ANSWERED = "<|channel|>final<|message|>%s<|return|>"
+
+
+@pytest.fixture(scope="module")
+def harmony(tmp_path_factory: pytest.TempPathFactory) -> ScriptedChat:
+    chat = ScriptedChat(special_tokenizer(tmp_path_factory.mktemp("model"), HARMONY, HARMONY_SPECIALS))
+    chat.says = THOUGHT + ANSWERED % "true"
+    return chat
+
+
+async def test_an_answer_of_a_type_behind_its_header(harmony: ScriptedChat) -> None:
+    asked = Constraint(grammar=GrammarSource(kind="json_schema", text='{"type": "boolean"}'))
+    said = await ask(harmony, turn(), constraint=asked)
+    assert (said.text, said.reasoning) == ("true", "Hm.")
+    for before in ("", THOUGHT, THOUGHT + THOUGHT):
+        assert await allows(harmony, before + ANSWERED % "true")
+        assert not await allows(harmony, before + ANSWERED % "1")
+        assert not await allows(harmony, before)
+    assert not await allows(harmony, "<|message|>true")
+    await ask(harmony, turn(tools=(TIME,)), constraint=asked)  # or a call
+    for rest in (ANSWERED % "false", TO_NOW):
+        assert await allows(harmony, THOUGHT + rest)
+    assert not await allows(harmony, THOUGHT + ANSWERED % "Well.")
+    with pytest.raises(Unsupported, match="'regex'"):
+        await ask(harmony, turn(), constraint=Constraint(grammar=GrammarSource(kind="regex", text="a")))
+
+
+async def test_calls_behind_their_headers(harmony: ScriptedChat) -> None:
+    await ask(harmony, turn(tools=(WEATHER, TIME), tool_choice="required"))
+    for before in ("", THOUGHT):
+        assert await allows(harmony, before + TO_NOW)
+        assert await allows(harmony, before + TO_WEATHER % '"Oslo"')
+        assert not await allows(harmony, before + ANSWERED % "Hi.")
+    strict = msgspec.structs.replace(
+        WEATHER, parameters={"type": "object", "properties": {"at": {"const": 1}}}, strict=True
+    )
+    await ask(harmony, turn(tools=(strict, TIME)))
+    for allowed in (THOUGHT + ANSWERED % "Hi.", ANSWERED % "Hi.", "<|channel|>commentary<|message|>Hi.<|end|>",
+                    THOUGHT + TO_WEATHER % "1", TO_NOW):  # fmt: skip
+        assert await allows(harmony, allowed), allowed
+    assert not await allows(harmony, TO_WEATHER % "2")
 
 
 # --- the ids of outputs that come back as text ---

@@ -60,7 +60,8 @@ DEEPSEEK_V31 = (
 KIMI = (
     "{% if tools %}<|im_system|>tool_declare<|im_middle|>{{ tools | tojson }}<|im_end|>{% endif %}"
     "{% for m in messages %}{% if m.role == 'user' %}<|im_user|>user<|im_middle|>{{ m.content }}"
-    "{% elif m.role == 'tool' %}{{ '<|im_system|>' + m.name + '<|im_middle|>## Return of ' + m.tool_call_id + '\n' + m.content }}{% else %}"
+    "{% elif m.role == 'tool' %}{{ '<|im_system|>' + m.name + '<|im_middle|>## Return of ' + m.tool_call_id }}"
+    "{{ '\n' + m.content }}{% else %}"
     "<|im_assistant|>assistant<|im_middle|><think>{{ m.reasoning_content or '' }}</think>{{ m.content or '' }}"
     "{% if m.tool_calls %}<|tool_calls_section_begin|>{% for c in m.tool_calls %}"
     "<|tool_call_begin|>{{ c.id }}<|tool_call_argument_begin|>{{ c.function.arguments | tojson(ensure_ascii=False) }}"

@@ -92,6 +92,8 @@ class Harmony:
 
 
 HARMONY = Harmony()
+ANSWER = CallTag(f"{_CHANNEL}final{_MESSAGE}", "<|return|>", f"{_CHANNEL}final")  # where it must meet a schema
+THOUGHT = {"begin": f"{_CHANNEL}analysis{_MESSAGE}", "end": f"<|end|>{_START}assistant"}
 
 
 def opening(prompt: str) -> str:

@@ -94,26 +94,26 @@ def test_it_is_plain_data() -> None:
                 "begin": '<tool_call>\n{"name": "now", "arguments": ',
                 "schema": {"type": "object", "properties": {}, "additionalProperties": False},
                 "end": "}\n</tool_call>",
+                "best_effort": True,
             }
         ],
         "triggers": ["<tool_call>"],
     }
-    assert source.options == {
-        "free_text": False, "at_least_one": True, "stop_after_first": False, "best_effort": True
-    }  # fmt: skip
+    assert source.options == {"free_text": False, "at_least_one": True, "stop_after_first": False}
 
 
 def test_what_no_grammar_holds_to_is_refused_where_it_was_asked_for() -> None:
     strict, answer = Tool(name="held", strict=True), GrammarSource(kind="json_schema", text="{}")
     for tools, choice, wanted, loose in (
-        ([OTHER], "required", None, True),
-        ([OTHER, strict], "required", None, False),
-        ([strict], "auto", None, False),
-        ([OTHER], "auto", answer, False),
+        ([OTHER], "required", None, [True]),
+        ([OTHER, strict], "required", None, [True, False]),
+        ([strict], "auto", None, [False]),
+        ([OTHER], "auto", answer, [False]),
     ):
         source = constraint_for("hermes", tools, choice, answer=wanted)  # type: ignore[arg-type]
         assert source is not None
-        assert source.options.get("best_effort", False) is loose
+        tags = json.loads(source.text)["structures"]
+        assert [tag.get("best_effort", False) for tag in tags] == loose
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,16 @@ def test_calls_or_an_answer_with_a_schema(format: str) -> None:
     )
     grammar = compiled(constraint_for(format, [STRICT, OTHER], answer=answer))
     red = written(format, "paint", '{"colour": "red"}')
-    for text in ('{"n": 7}', red, written(format, "now", "{}")):
+    seven, text_seven = ('{"n": 7}', '{"n": "7"}')
+    if format == "harmony":
+        seven, text_seven = (f"<|channel|>final<|message|>{said}<|return|>" for said in (seven, text_seven))
+    for text in (seven, red, written(format, "now", "{}")):
         assert grammar.accepts(text), text
-    for text in ("", "Hello", '{"n": "7"}', '{"n": 7}' + red, red + '{"n": 7}'):
+    both = () if format == "harmony" else (seven + red, red + seven)  # there each ends the turn, by its end token
+    for text in ("", "Hello", text_seven, *both):
         assert not grammar.accepts(text), text
     must = constraint_for(format, [STRICT, OTHER], "required", answer=answer)
-    assert not compiled(must).accepts('{"n": 7}')
+    assert not compiled(must).accepts(seven)
 
 
 def test_references_of_an_answer_and_of_tools_stay_apart() -> None:
