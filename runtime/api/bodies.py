@@ -238,7 +238,7 @@ def parse(
     for name in stray:
         present.pop(name)
     body, unknown = _validated(present, kind, at, lenient=lenient)
-    names = [_path(at, name) for name in left_out + stray + unknown]
+    names = [_path(at, name) for name in left_out + unknown + stray]
     body._lenient = lenient
     body._ignored.extend(names)
     if ignored is not None:
