@@ -171,7 +171,7 @@ def run(workload: Workload, model: str, kv_tokens: int, eviction: str, compiled:
 def tap(engine: pt.Engine) -> Requests:
     """Hear what the engine's frontend is asked. Prompts that are only computed ahead are part of it."""
     requests, frontend = Requests(), engine.frontend
-    submit, score = frontend.submit_packed, frontend.score_tokens
+    submit, score = frontend.submit_packed, frontend.scores.score_tokens
 
     def submit_packed(prompt: bytes, params: Any, **options: Any) -> Any:
         generation = submit(prompt, params, **options)
@@ -183,7 +183,7 @@ def tap(engine: pt.Engine) -> Requests:
         return await score(prefix, continuations, **options)
 
     frontend.submit_packed = submit_packed  # type: ignore[method-assign]
-    frontend.score_tokens = score_tokens  # type: ignore[method-assign]
+    frontend.scores.score_tokens = score_tokens  # type: ignore[method-assign]
     return requests
 
 

@@ -52,7 +52,7 @@ def _check_size(surface: Surface, dimensions: int | None) -> None:
 
 async def _answer(surface: Surface, body: EmbeddingBody, caller: Caller) -> bytes:
     inputs = await token_lists(surface, body.input, "input", MOST_INPUTS)
-    found = await surface.frontend.embed(
+    found = await surface.frontend.scores.embed(
         inputs, pooling=body.pooling, namespace=body.cache_namespace(caller), scheduling=body.scheduling(caller)
     )
     usage = usage_json(Cost(found.usage.prompt_tokens, found.usage.cached_tokens))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from palmette.runtime.frontend.branch import MOST_FORKS as MOST_FORKS
-from palmette.runtime.frontend.frontend import MOST_CHOICES as MOST_CHOICES
 from palmette.runtime.frontend.frontend import MOST_OPEN, MOST_QUEUED_TOKENS
+from palmette.runtime.frontend.scores import MOST_CHOICES as MOST_CHOICES
 from palmette.runtime.grammar.protocol import Limits as GrammarLimits
 from palmette.runtime.messages.sampling import MAX_LOGIT_BIAS, MAX_STOPS, MAX_TOP_LOGPROBS
 

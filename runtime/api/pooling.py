@@ -106,7 +106,7 @@ async def score_all(
 ) -> tuple[list[list[float]], Cost]:
     """Each prompt's continuations' log-probabilities (sums over their tokens), and what they took together."""
     found = await together(
-        surface.frontend.score_tokens(each.prompt, each.continuations, namespace=namespace, scheduling=scheduling)
+        surface.frontend.scores.score_tokens(each.prompt, each.continuations, namespace=namespace, scheduling=scheduling)
         for each in asked
     )
     tokens = sum(each.tokens for each in asked)

@@ -15,6 +15,7 @@ import msgspec
 
 from palmette.runtime.errors import Aborted, BranchLost, InvalidRequest, PalmetteError
 from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.scores import Scores
 from palmette.runtime.frontend.state import BranchState, StateEditor
 from palmette.runtime.frontend.thinking import ThinkingSplitter
 from palmette.runtime.messages.branches import (
@@ -55,15 +56,8 @@ class BranchEngine(Protocol):
         spelled: Mapping[int, bytes] | None = None,
     ) -> Generation: ...
 
-    async def score_packed(
-        self,
-        prefix: bytes,
-        choices: Sequence[str],
-        *,
-        namespace: str = "",
-        unconditional: bool = False,
-        scheduling: Scheduling = Scheduling(),
-    ) -> ChoiceScores: ...
+    @property
+    def scores(self) -> Scores: ...
 
     def hint(self, hint: Hint) -> None: ...
 
@@ -192,7 +186,7 @@ class Branch:
             self._check_open()
             state, appended = await self._engine.append(self._state, parts, encode=True)
             work = asyncio.ensure_future(
-                self._engine.score_packed(
+                self._engine.scores.score_packed(
                     state.tokens,
                     choices,
                     namespace=self._namespace,

@@ -6,7 +6,6 @@ the engine through a link and knows neither HTTP nor the scheduler. Used by api,
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import random
 import uuid
@@ -30,25 +29,23 @@ from palmette.runtime.frontend.graph_run import GraphRun
 from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.output_ids import OutputIds
+from palmette.runtime.frontend.scores import Scores
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.frontend.tool_chat import ToolChat
 from palmette.runtime.link import EngineLink
-from palmette.runtime.messages.branches import BeginRole, ChoiceScores, Chunk, EndRole, Part, Text
+from palmette.runtime.messages.branches import BeginRole, Chunk, EndRole, Part, Text
 from palmette.runtime.messages.hints import Hint
 from palmette.runtime.messages.programs import RunProgram, check
 from palmette.runtime.messages.replies import (
     Answer,
     Counters,
-    Embedded,
     EngineReady,
     Flushed,
     Heartbeat,
     Reply,
-    Scored,
     TreeDump,
-    Usage,
 )
-from palmette.runtime.messages.requests import DumpTree, Embed, FlushCache, Generate, PoolingKind, Scheduling, Score
+from palmette.runtime.messages.requests import DumpTree, FlushCache, Generate, Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import count, pack
 from palmette.runtime.metrics import FrontMetrics
@@ -58,7 +55,6 @@ from palmette.runtime.vocabulary import Vocabulary
 
 MOST_OPEN = 4096  # requests
 MOST_QUEUED_TOKENS = 4_000_000
-MOST_CHOICES = 1024  # of one score: each is a sequence of its own in the engine
 LONG_TEXT = 2_000  # characters; longer ones take a millisecond or more, so they are encoded in a thread
 TURN_TEXT = 16  # rendering a turn takes as long as encoding so many characters
 NORMALISED = 4  # characters that a tokenizer may make one of before it begins (composed accents, say)
@@ -111,6 +107,7 @@ class Frontend:
                 outputs=OutputIds() if output_ids else None,
             )
         self.chats = Chats(self, prompts, formats)
+        self.scores = Scores(self, self._calls)
         self._seeds = random.SystemRandom()
 
     # --- the engine ---
@@ -174,12 +171,12 @@ class Frontend:
         token in a text is that token.
         """
         if isinstance(prompt, str):
-            self._check_size(len(prompt), "prompt")
+            self.check_size(len(prompt), "prompt")
             return self.editor.with_start(await self.encode(prompt, special=special, start_of_text=True))
         if prompt and isinstance(prompt[0], Message):
             chat: list[Message] = [message for message in prompt if isinstance(message, Message)]
             size = sum(len(message.content) for message in chat)
-            self._check_size(size, "messages")
+            self.check_size(size, "messages")
             size += sum(len(message.role) for message in chat)
             return await self._maybe_in_thread(size, lambda: self.editor.chat_tokens(chat))
         ids = cast("list[int]", list(prompt))
@@ -188,7 +185,7 @@ class Frontend:
 
     async def packed_of(self, text: str, *, special: bool = False) -> bytes:
         """`tokens_of` a text, packed; all of it in a thread where the text is long."""
-        self._check_size(len(text), "prompt")
+        self.check_size(len(text), "prompt")
 
         def packed() -> bytes:
             tokens = self._tokenizer.encode(text, special=special, start_of_text=True)
@@ -199,7 +196,7 @@ class Frontend:
     async def prepared(self, characters: int, work: Callable[[], T], param: str, *, cost: int = 0) -> T:
         """`work` on a prompt of so many characters, in a thread where that would hold up the loop; `cost`: what else
         it does, as characters that take as long. Raises ContextLengthExceeded for what can't fit."""
-        self._check_size(characters, param)
+        self.check_size(characters, param)
         return await self._maybe_in_thread(characters + cost, work)
 
     async def encode(self, text: str, *, special: bool = False, start_of_text: bool = False) -> list[int]:
@@ -208,7 +205,7 @@ class Frontend:
             len(text), lambda: self._tokenizer.encode(text, special=special, start_of_text=start_of_text)
         )
 
-    def _check_size(self, characters: int, param: str) -> None:
+    def check_size(self, characters: int, param: str) -> None:
         """Refuses what can't fit the context, however it is encoded: encoding it could take minutes."""
         least = characters // self._most_characters
         if least > self.context_length:
@@ -335,122 +332,6 @@ class Frontend:
         seed = self._seeds.getrandbits(63) if params.seed is None else params.seed
         return msgspec.structs.replace(params, max_tokens=limit, seed=seed)
 
-    # --- scores ---
-
-    async def score(
-        self,
-        prompt: Prompt,
-        choices: Sequence[str],
-        *,
-        namespace: str = "",
-        unconditional: bool = False,
-        scheduling: Scheduling = Scheduling(),
-    ) -> ChoiceScores:
-        """Log-probabilities of each choice, encoded as a run of its own, behind `prompt`."""
-        tokens = await self.tokens_of(prompt)
-        return await self.score_packed(
-            pack(tokens), choices, namespace=namespace, unconditional=unconditional, scheduling=scheduling
-        )
-
-    async def score_packed(
-        self,
-        prefix: bytes,
-        choices: Sequence[str],
-        *,
-        namespace: str = "",
-        unconditional: bool = False,
-        scheduling: Scheduling = Scheduling(),
-    ) -> ChoiceScores:
-        """`score` behind packed ids. `unconditional`: each choice also behind the start token alone."""
-        if not 1 <= len(choices) <= MOST_CHOICES:
-            raise InvalidRequest(
-                f"{len(choices)} choices were given; a call scores 1 to {MOST_CHOICES}.",
-                hint="Score them in several calls.",
-                param="choices",
-            )
-        self._check_size(max(map(len, choices)), "choices")
-        encoded = [await self.encode(choice) for choice in choices]
-        for choice, tokens in zip(choices, encoded, strict=True):
-            self._check_choice(choice, tokens, count(prefix))
-        continuations = tuple(pack(tokens) for tokens in encoded)
-        conditional = self.score_tokens(prefix, continuations, namespace=namespace, scheduling=scheduling)
-        if unconditional:
-            start = pack([self.editor.start_token])
-            alone = self.score_tokens(start, continuations, namespace=namespace, scheduling=scheduling)
-            scored, free = await asyncio.gather(conditional, alone)
-        else:
-            scored, free = await conditional, None
-        return ChoiceScores(
-            tokens=tuple(tuple(tokens) for tokens in encoded),
-            token_texts=tuple(self.texts_of(tokens) for tokens in encoded),
-            logprobs=scored.logprobs,
-            unconditional=free.logprobs if free is not None else None,
-            usage=scored.usage if free is None else _summed(scored.usage, free.usage),
-        )
-
-    async def score_tokens(
-        self,
-        prefix: bytes,
-        continuations: Sequence[bytes],
-        *,
-        namespace: str = "",
-        scheduling: Scheduling = Scheduling(),
-    ) -> Scored:
-        """Log-probabilities of packed ids behind packed ids. The engine refuses what doesn't fit the context."""
-        request = Score(
-            id=uuid.uuid4().hex,
-            prefix=prefix,
-            continuations=tuple(continuations),
-            namespace=namespace,
-            priority=scheduling.priority,
-            tenant=scheduling.tenant,
-            ttft_target=scheduling.ttft_target,
-            deadline=scheduling.deadline,
-        )
-        return await self._calls.ask(request, Scored)
-
-    def _check_choice(self, choice: str, tokens: Sequence[int], prefix: int) -> None:
-        if not tokens:
-            raise InvalidRequest(f"The choice {choice!r} has no tokens, so it has no score.", param="choices")
-        if prefix + len(tokens) > self.context_length:
-            raise ContextLengthExceeded(
-                f"{prefix} tokens and the {len(tokens)} of a choice are {prefix + len(tokens)};"
-                f" the context has {self.context_length}.",
-                hint="Shorten the prompt.",
-                param="choices",
-            )
-
-    # --- embeddings ---
-
-    async def embed(
-        self,
-        inputs: Sequence[Sequence[int]],
-        *,
-        pooling: PoolingKind = "mean",
-        namespace: str = "",
-        scheduling: Scheduling = Scheduling(),
-    ) -> Embedded:
-        """A vector of each input (token ids), of whatever length the model gives it. Raises InvalidRequest or
-        ContextLengthExceeded, naming the input."""
-        for index, tokens in enumerate(inputs):
-            if len(tokens) > self.context_length:
-                raise ContextLengthExceeded(
-                    f"Input {index} has {len(tokens)} tokens; the context has {self.context_length}.",
-                    hint="Cut it into shorter ones.",
-                    param=f"input.{index}",
-                )
-        request = Embed(
-            id=uuid.uuid4().hex,
-            inputs=tuple(map(pack, inputs)),
-            pooling=pooling,
-            namespace=namespace,
-            priority=scheduling.priority,
-            tenant=scheduling.tenant,
-            ttft_target=scheduling.ttft_target,
-            deadline=scheduling.deadline,
-        )
-        return await self._calls.ask(request, Embedded)
-
     # --- branches ---
 
     async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch:
@@ -474,7 +355,7 @@ class Frontend:
             return (self.editor.encoded(edited) if encode else edited), appended
 
         size = len(state.pending) + sum(len(part.text) for part in parts if isinstance(part, Text))
-        self._check_size(size, "parts")
+        self.check_size(size, "parts")
         boundaries = sum(isinstance(part, BeginRole | EndRole) for part in parts)
         size += TURN_TEXT * boundaries * (len(state.turns) + boundaries)  # each renders the turns before it
         return await self._maybe_in_thread(size, edit)
@@ -503,21 +384,6 @@ class Frontend:
     async def _maybe_in_thread(self, characters: int, work: Callable[[], T]) -> T:
         """`work` on so much text: at once where it is short, else in a thread, so that the loop goes on."""
         return work() if characters < LONG_TEXT else await self.offload.run(work)
-
-
-def _summed(first: Usage, second: Usage) -> Usage:
-    """Two requests as one: counts are summed, times are the longer ones."""
-    sums = {
-        name: getattr(first, name) + getattr(second, name)
-        for name in Usage.__struct_fields__
-        if not name.endswith("_seconds")
-    }
-    times = {
-        name: max(getattr(first, name), getattr(second, name))
-        for name in Usage.__struct_fields__
-        if name.endswith("_seconds")
-    }
-    return Usage(**sums, **times)
 
 
 def _is_sibling(each: str, request_id: str) -> bool:

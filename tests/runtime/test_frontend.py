@@ -155,9 +155,9 @@ async def test_abort_by_id_takes_numbered_parts_and_nobody_else_s(tokenizer: Tok
 async def test_a_score_has_a_limit_of_choices(tokenizer: Tokenizer) -> None:
     frontend, _ = front(tokenizer)
     with pytest.raises(InvalidRequest, match="1025 choices were given"):
-        await frontend.score("a", ["x"] * 1025)
+        await frontend.scores.score("a", ["x"] * 1025)
     with pytest.raises(InvalidRequest, match="0 choices were given"):
-        await frontend.score("a", [])
+        await frontend.scores.score("a", [])
     await frontend.close()
 
 
@@ -219,7 +219,7 @@ async def test_health_notices_a_silent_loop(tokenizer: Tokenizer, monkeypatch: p
 
 async def test_scores(tokenizer: Tokenizer) -> None:
     frontend, link = front(tokenizer)
-    scores = await frontend.score("the ", ["tokens", " self", "ab"], unconditional=True)
+    scores = await frontend.scores.score("the ", ["tokens", " self", "ab"], unconditional=True)
     assert scores.tokens == tuple(tuple(tokenizer.encode(c, special=False)) for c in ("tokens", " self", "ab"))
     assert ["".join(texts) for texts in scores.token_texts] == ["tokens", " self", "ab"]
     assert [len(row) for row in scores.logprobs] == [len(row) for row in scores.tokens]
@@ -227,9 +227,9 @@ async def test_scores(tokenizer: Tokenizer) -> None:
     prefixes = [unpack(request.prefix) for request in link.sent if isinstance(request, Score)]
     assert prefixes == [tokenizer.encode("the ", special=False), [tokenizer.bos_id]]
     with pytest.raises(InvalidRequest, match="'' has no tokens"):
-        await frontend.score("the ", ["a", ""])
+        await frontend.scores.score("the ", ["a", ""])
     with pytest.raises(InvalidRequest, match="0 choices"):
-        await frontend.score("the ", [])
+        await frontend.scores.score("the ", [])
 
 
 async def test_chats_are_rendered_and_special_tokens_come_from_the_template_only(tokenizer: Tokenizer) -> None:
@@ -279,7 +279,7 @@ async def test_a_text_that_can_not_fit_is_not_even_encoded(
         with pytest.raises(ContextLengthExceeded, match=r"characters.*context has 256"):
             await refused
     with pytest.raises(ContextLengthExceeded, match="characters"):
-        await frontend.score([1], [huge])
+        await frontend.scores.score([1], [huge])
 
 
 async def test_an_absent_engine_keeps_nothing_of_those_who_asked(tokenizer: Tokenizer) -> None:

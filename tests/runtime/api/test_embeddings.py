@@ -89,7 +89,7 @@ def test_not_normalized_they_have_the_length_that_the_model_gave_them(http: http
     (unit,) = vectors(http, input="a river")
     assert (normalized(raw) == unit).all()
     assert abs(np.linalg.norm(raw) - 1) > 1e-3
-    found = tiny.call(tiny.frontend.embed([tiny.call(tiny.frontend.tokens_of("a river"))]))
+    found = tiny.call(tiny.frontend.scores.embed([tiny.call(tiny.frontend.tokens_of("a river"))]))
     assert raw.tobytes() == found.vectors[0]
 
 

@@ -104,7 +104,7 @@ def test_a_likelihood_is_that_of_the_query_behind_the_document(http: httpx.Clien
         text = f"Write a question or query that this document answers.\n\nDocument: {document}\n\nQuery:"
         messages = [{"role": "user", "content": text}]
         prompt = http.post("/tokenize", json={"messages": messages}).json()["tokens"]
-        (logprobs,) = tiny.call(tiny.frontend.score(prompt, ["bread?"])).logprobs
+        (logprobs,) = tiny.call(tiny.frontend.scores.score(prompt, ["bread?"])).logprobs
         return math.fsum(logprobs) / len(logprobs)
 
     assert found["score"] == share(behind(DOCUMENTS[1]), behind(""))
