@@ -27,7 +27,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.model import open_model
-from benchmarks.paper.catalogue import WORKLOADS
+from benchmarks.paper.catalogue import WARM_UP, WORKLOADS
 from benchmarks.paper.material import Draw, Material, load_material
 from benchmarks.paper.results import Measurement, chart, goals, summarise, table
 from benchmarks.paper.systems import SYSTEMS, RunFailed, Running
@@ -40,7 +40,6 @@ DATA = ROOT.parent / "shared" / "data"
 TABLE_WIDTH = 128
 SAMPLE_SECONDS = 0.2
 RIVALS = ("vllm", "llama-cpp")
-WARM_UP = ("judge", "hellaswag", "json")  # every kind of call
 
 
 @dataclass
@@ -51,28 +50,27 @@ class Comparison:
     material: Material
     console: Console
     facts: dict[str, Any]
+    deadline: float = float("inf")  # of time.monotonic
     measurements: list[Measurement] = field(default_factory=list)
 
-    def items(self, workload: Workload, run: int, scale: float | None = None) -> list[Item]:
+    def items(self, workload: Workload, run: int) -> list[Item]:
         """The same for every system of a run, others in the next."""
         rng = random.Random(f"{self.arguments.seed} {run} {workload.name}")
-        return workload.items(Draw(self.material, rng, scale or self.arguments.scale))
+        return workload.items(Draw(self.material, rng, self.arguments.scale))
 
     async def warm_up(self, system: Running) -> None:
-        """Two programs of each kind of call: what a server prepares at its first request isn't measured."""
-        for name in WARM_UP:
-            with contextlib.suppress(RunFailed):  # then the measurement says it
-                await system.run(WORKLOADS[name], self.items(WORKLOADS[name], -1, scale=0.01), 60)
+        """What a server prepares at its first request isn't measured."""
+        with contextlib.suppress(RunFailed):  # then the measurement says it
+            await system.run(WARM_UP, WARM_UP.items(Draw(self.material, random.Random(0))), 60)
 
     async def measure_all(self, systems: Sequence[Running]) -> None:
         """Round by round, in each the workloads, in each the systems, another one first every round."""
-        deadline = time.monotonic() + self.arguments.budget
         for run in range(self.arguments.runs):
             for name in self.arguments.workloads:
                 workload = WORKLOADS[name]
                 items = self.items(workload, run)
                 for turn in range(len(systems)):
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > self.deadline:
                         self.console.print(f"The budget of {self.arguments.budget:g} s is spent.")
                         return
                     await self._measure(systems[(turn + run) % len(systems)], workload, items, run)
@@ -146,7 +144,8 @@ async def run_comparison(arguments: argparse.Namespace, console: Console) -> Non
         "titles": {name: WORKLOADS[name].title for name in arguments.workloads},
     }
     material = load_material(arguments.data if arguments.data.is_dir() else None)
-    comparison = Comparison(arguments, material, console, {**facts, "texts": material.source})
+    deadline = time.monotonic() + arguments.budget
+    comparison = Comparison(arguments, material, console, {**facts, "texts": material.source}, deadline)
     try:
         async with contextlib.AsyncExitStack() as stack:
             systems: list[Running] = []
@@ -155,6 +154,10 @@ async def run_comparison(arguments: argparse.Namespace, console: Console) -> Non
                 system = await stack.enter_async_context(SYSTEMS[name].start(setup))
                 await comparison.warm_up(system)
                 systems.append(system)
+            if arguments.pause:
+                console.print("ready; a line on the standard input starts the measurements")
+                await asyncio.to_thread(sys.stdin.readline)
+                comparison.deadline = time.monotonic() + arguments.budget
             await comparison.measure_all(systems)
     finally:
         comparison.tell()
@@ -176,8 +179,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of programs; 0.01 is the least of each")
     parser.add_argument("--limit", type=float, help="seconds after which the open programs of a run are given up")
-    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no measurement starts")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which none starts")
     parser.add_argument("--quiet-timeout", type=float, default=60, help="seconds to wait for a quiet machine")
+    parser.add_argument("--pause", action="store_true", help="wait for a line of input once the servers are up")
     parser.add_argument("--show", action="store_true", help="print what the first program of each run wrote")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "benchmarks" / "paper.json")
     return parser.parse_args(argv)

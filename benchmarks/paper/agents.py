@@ -92,11 +92,11 @@ async def plain_town(client: Plain, world: str, person: str, hours: Sequence[str
     outputs, text = {}, world + person
     for number, seen in enumerate(hours, 1):
         text += f"\nHour {number}. Somebody asks: {seen}\nIt matters:"
-        outputs[f"weight{number}"] = weight = await client.letter(text, WEIGHTS)
+        outputs[f"weight{number}"] = weight = await client.choose(text, WEIGHTS)
         text += f"{weight}\nReaction:"
         outputs[f"reaction{number}"] = reaction = await client.complete(text, REACTION)
         text += f"{reaction}\nNext place: the"
-        outputs[f"place{number}"] = place = await client.letter(text, PLACES)
+        outputs[f"place{number}"] = place = await client.choose(text, PLACES)
         text += place
     return outputs
 

@@ -98,7 +98,9 @@ class PlainClient:
         )
         self.usage.add(answer.usage)
         likeliest = first_top_logprobs(answer)
-        return max(choices, key=lambda choice: likeliest.get(choice, float("-inf")))
+        return (
+            max(choices, key=lambda choice: likeliest.get(choice, float("-inf"))) if likeliest.keys() & choices else ""
+        )
 
     async def chat(self, messages: Sequence[Message], max_tokens: int) -> str:
         answer = await self._client.chat.completions.create(

@@ -23,6 +23,7 @@ from benchmarks.peers.base import Setup
 from benchmarks.peers.llama_cpp import LlamaCppServer
 from benchmarks.peers.ours import PalmetteServer
 from benchmarks.peers.vllm_cpu import VllmCpuServer
+from palmette.runtime.errors import PalmetteError
 
 LLAMA_SLOT_TOKENS = 4096  # ReAct's prompts are the longest: 2,100 tokens
 VLLM_OPTIONS = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
@@ -76,14 +77,18 @@ class Programs:
         program = workload.program.compile(or_interpret=True) if self._compiled else workload.program
         started = time.perf_counter()
         states = program.run_batch(items, backend=self._backend, deadline=limit)
-        seconds = time.perf_counter() - started
-        usage, outputs = Usage(cached_tokens=0), []
+        outputs: list[dict[str, Any]] = []
+        ended: list[pt.ProgramState] = []
         for state in states:
-            if (failure := state.error()) is not None:
-                if limit is not None and seconds >= limit:
-                    continue
-                raise RunFailed(f"{self.name}: {failure}")
-            outputs.append({name: state[name] for name in workload.outputs})
+            try:  # reading waits for forks, too
+                outputs.append({name: state[name] for name in workload.outputs})
+                ended.append(state)
+            except PalmetteError as failure:
+                if limit is None or time.perf_counter() - started < limit:
+                    raise RunFailed(f"{self.name}: {failure}") from failure
+        seconds = time.perf_counter() - started
+        usage = Usage(cached_tokens=0)
+        for state in ended:
             used = state.usage()
             usage.calls += used.calls
             usage.prompt_tokens += used.prompt_tokens

@@ -156,7 +156,7 @@ async def plain_judge(client: Plain, rules: str, case: str) -> dict[str, Any]:
     told = "".join(f"\n{dimension}:{note}" for dimension, note in zip(DIMENSIONS, notes, strict=True))
     opened = f"{rules}{case}{told}\nIn all:"
     summary = await client.complete(opened, SUMMARY)
-    grade = await client.letter(f"{opened}{summary}\nGrade:", GRADES)
+    grade = await client.choose(f"{opened}{summary}\nGrade:", GRADES)
     return {"note": notes, "summary": summary, "grade": grade}
 
 

@@ -29,7 +29,8 @@ class Plain(Protocol):
         ...
 
     async def letter(self, prompt: str, choices: Sequence[str]) -> str:
-        """One of the choices, each of a single token: the likeliest by the log-probabilities of the first token."""
+        """One of the choices, each of a single token: the likeliest by the log-probabilities of the first token; ""
+        where none is among those that the server tells."""
         ...
 
     async def chat(self, messages: Sequence[Message], max_tokens: int) -> str:
