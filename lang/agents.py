@@ -1,142 +1,46 @@
 """Agents: a model that calls tools until it can answer. The loop is a program like any other, on a state of its own or
 in the middle of another program's.
 
-`agent(...)` checks what an agent is made of, `Agent` runs it; how a turn is written and read is in lang/agent_turns.py.
-Every call that a model writes is valid, since a schema holds it; what goes wrong in a tool is told to the model. While
-tools run, the cache is told that the branch waits, and keeps it. Knows no backend.
+`agent(...)` checks what an agent is made of, `Agent` runs it; the loop is in agent_loop.py, how a turn is written and
+read in agent_turns.py and native_turns.py. Every call that a model writes is valid, since a schema holds it; what goes
+wrong in a tool is told to the model. Knows no backend.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import copy
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
-from palmette.lang.agent_turns import CallTurns, ReactTurns, Turn, Turns
+from palmette.lang.agent_loop import AgentLoop
+from palmette.lang.agent_results import AgentResult, AgentStep
+from palmette.lang.agent_turns import CallTurns, ReactTurns, Turns
 from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
-from palmette.lang.loop import language_loop, run_on
 from palmette.lang.native_turns import NativeTurns
 from palmette.lang.program import Program
 from palmette.lang.replay import Replay, ReplayedTools
 from palmette.lang.state import ProgramState
-from palmette.lang.tools import Approval, Tool, ToolCall, ToolResult, ToolSet
+from palmette.lang.tools import Approval, Tool, ToolSet
 from palmette.lang.trace import Trace
 from palmette.lang.tracing import TracingState
-from palmette.lang.types import NotOfType
-from palmette.lang.usage import ProgramUsage
 from palmette.runtime.errors import InvalidRequest, PalmetteError
 
 Mode = Literal["calls", "react", "native"]
-Ended = Literal["answered", "steps", "tokens", "failed"]
 
-PIN_SLACK = 5.0
-"""Seconds for which a branch stays pinned beyond its tools' time-out."""
 MOST_STEPS = 1000
 MOST_PARALLEL = 64
-
-
-@dataclass(frozen=True, slots=True)
-class AgentStep:
-    """One turn of the model, and what came of its calls, in their order."""
-
-    thought: str
-    calls: tuple[ToolCall, ...]
-    results: tuple[ToolResult, ...]
-
-
-@dataclass(slots=True)
-class AgentResult:
-    """What an agent did. `ended`: "answered"; at its limit of "steps" or "tokens", where it was made to answer with
-    what it knew; or "failed". Steps made before a failure stay readable; reading `answer` raises `error`."""
-
-    state: ProgramState
-    steps: list[AgentStep] = field(default_factory=list)
-    ended: Ended = "failed"
-    usage: ProgramUsage = field(default_factory=ProgramUsage)
-    error: PalmetteError | None = None
-    _answer: Any = None
-
-    @property
-    def answer(self) -> Any:
-        """The answer: text, or a value of the agent's answer type."""
-        if self.error is not None:
-            raise self.error.again() if isinstance(self.error, ProgramError) else self.error
-        return self._answer
-
-    def trace(self) -> Trace:
-        """Each call of the model and of the tools; see lang/trace.py."""
-        return self.state.trace()
-
-    @property
-    def calls(self) -> list[ToolCall]:
-        """The calls of every step, in order."""
-        return [call for step in self.steps for call in step.calls]
-
-    def __repr__(self) -> str:
-        answer = f" answer={self._answer!r:.60}" if self.error is None else ""
-        return f"<AgentResult {self.ended} after {len(self.steps)} steps{answer}>"
-
-
-class _RunsCalls(Protocol):
-    """What the loop needs of tools."""
-
-    async def arun(self, calls: Sequence[ToolCall]) -> list[ToolResult]: ...
-
-    def expected_seconds(self, calls: Sequence[ToolCall]) -> float | None: ...
-
-    def longest_seconds(self, calls: Sequence[ToolCall]) -> float: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Wait for a variable; gives its value and the tokens that were written for it."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Run calls; gives their results."""
-
-    calls: Sequence[ToolCall]
-
-
-_Loop = Generator[_Read | _Run, Any, None]
 
 
 class Agent:
     """Made by `agent`. `run`, `arun` and `run_batch` run it on states of its own; `a(s, task)`, and `await a.acall(s,
     task)` in coroutines, within a program, where a failure is the program's."""
 
-    def __init__(
-        self,
-        tools: ToolSet,
-        turns: Turns,
-        *,
-        name: str,
-        steps: int,
-        tokens: int | None,
-        least_calls: int,
-        result_characters: int,
-        on_step: Callable[[AgentStep], object] | None,
-    ) -> None:
-        self.tools: _RunsCalls = tools
-        self.name = name
-        self._turns = turns
-        self._steps = steps
-        self._tokens = tokens
-        self._least_calls = least_calls
-        self._result_characters = result_characters
-        self._on_step = on_step
-        self._bind()
-
-    def _bind(self) -> None:
-        self._program = Program(self._body, name=self.name)
-        self._aprogram = Program(self._abody, name=self.name)
+    def __init__(self, loop: AgentLoop) -> None:
+        self.name = loop.name
+        self._loop = loop
+        self._program = Program(self._body, name=loop.name)
+        self._aprogram = Program(self._abody, name=loop.name)
 
     # On states of its own
 
@@ -180,20 +84,17 @@ class Agent:
         task = trace.about.get("task")
         if not isinstance(task, str):
             raise InvalidRequest("The trace is of no agent's run.", hint="Use result.trace() of Agent.run.")
-        again = copy.copy(self)
-        again.tools = ReplayedTools(trace)
-        again._bind()
-        return again.run(task, backend=Replay(trace))
+        return Agent(replace(self._loop, tools=ReplayedTools(trace))).run(task, backend=Replay(trace))
 
     def _body(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
         s._interpreter.gathered.recording.about = {"agent": self.name, "task": task}
-        self._drive(s, task, results[0])
+        self._loop.drive(s, task, results[0])
 
     async def _abody(self, s: ProgramState, task: str, results: list[AgentResult]) -> None:
         results.append(AgentResult(s))
         s._interpreter.gathered.recording.about = {"agent": self.name, "task": task}
-        await self._adrive(s, task, results[0])
+        await self._loop.adrive(s, task, results[0])
 
     def _failed(self, results: list[AgentResult], error: PalmetteError, where: Location) -> AgentResult:
         """`where`: the program's line, which frames on an event loop don't lead back to."""
@@ -215,119 +116,15 @@ class Agent:
         """Work on `task` on the program's own state, behind what it has. Raises what goes wrong."""
         _check_interpreted(s)
         result = AgentResult(s)
-        self._drive(s, task, result)
+        self._loop.drive(s, task, result)
         return result
 
     async def acall(self, s: ProgramState, task: str) -> AgentResult:
         """In a coroutine program, work on `task` on its state `s`. Raises what goes wrong."""
         _check_interpreted(s)
         result = AgentResult(s)
-        await self._adrive(s, task, result)
+        await self._loop.adrive(s, task, result)
         return result
-
-    def _drive(self, s: ProgramState, task: str, result: AgentResult) -> None:
-        """The loop in this thread, which waits."""
-        loop = self._loop(s, task, result)
-        given: Any = None
-        while True:
-            try:
-                wanted = loop.send(given)
-            except StopIteration:
-                return
-            if isinstance(wanted, _Read):
-                given = s.get_var(wanted.name), s.get_meta_info(wanted.name)["completion_tokens"]
-            else:
-                given = run_on(language_loop(), self._ran(s, wanted.calls))
-
-    async def _adrive(self, s: ProgramState, task: str, result: AgentResult) -> None:
-        loop = self._loop(s, task, result)
-        given: Any = None
-        while True:
-            try:
-                wanted = loop.send(given)
-            except StopIteration:
-                return
-            if isinstance(wanted, _Read):
-                given = await s.aget(wanted.name), (await s.aget_meta_info(wanted.name))["completion_tokens"]
-            else:
-                given = await self._ran(s, wanted.calls)
-
-    async def _ran(self, s: ProgramState, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """The calls' results. Where the state fails meanwhile (a deadline, a cancel), nobody waits for the tools."""
-        loop = asyncio.get_running_loop()
-        running = asyncio.ensure_future(self.tools.arun(calls))
-
-        def stop() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs there any more
-                loop.call_soon_threadsafe(running.cancel)
-
-        s.on_done(stop)
-        try:
-            return await running
-        except asyncio.CancelledError:
-            if (failure := s._interpreter.failure) is not None:
-                raise failure.again() from failure.cause
-            raise
-
-    # The loop
-
-    def _loop(self, s: ProgramState, task: str, result: AgentResult) -> _Loop:
-        """Turns until there is an answer. What is yielded is done by the driver, which may wait or await."""
-        first_usage = len(s._interpreter.gathered.usages)
-        self._turns.begin(s, task)
-        spent = 0
-        while True:
-            number = len(result.steps) + 1
-            limit = self._limit(number, spent)
-            turn, tokens = yield from self._turn(s, number, limit is not None)
-            spent += tokens
-            if turn.answered:
-                result.ended, result._answer = limit or "answered", turn.answer
-                break
-            if limit is not None:
-                raise NotOfType(
-                    f"At its limit of {limit} the agent gave no answer: {turn.problem}", hint="Raise answer_tokens."
-                )
-            yield from self._act(s, turn, result)
-        result.usage = ProgramUsage.of(s._interpreter.gathered.usages[first_usage:])
-
-    def _limit(self, number: int, spent: int) -> Ended | None:
-        """Which limit leaves room for nothing but the answer."""
-        if number > self._steps:
-            return "steps"
-        if self._tokens is not None and spent + self._turns.most_tokens > self._tokens:
-            return "tokens"
-        return None
-
-    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read, Any, tuple[Turn, int]]:
-        """What the model does next, and how many tokens it wrote."""
-        writing = self._turns.write(s, f"{self.name}.{number}", last=last, must_call=number <= self._least_calls)
-        spent, value = 0, None
-        while True:
-            try:
-                name = writing.send(value)
-            except StopIteration as stop:
-                turn: Turn = stop.value
-                return turn, spent
-            value, tokens = yield _Read(name)
-            spent += tokens
-
-    def _act(self, s: ProgramState, turn: Turn, result: AgentResult) -> _Loop:
-        """Run the turn's calls, and tell the model what came of them."""
-        results: list[ToolResult] = []
-        if turn.calls:
-            wait = self.tools.expected_seconds(turn.calls)
-            longest = self.tools.longest_seconds(turn.calls)
-            s.hint(pin_seconds=longest + PIN_SLACK, tool_wait_seconds=longest if wait is None else wait)
-            results = yield _Run(turn.calls)
-            s._interpreter.gathered.recording.ran(results, time.monotonic())
-            s.hint(pin_seconds=0.0)
-        step = AgentStep(turn.thought, tuple(turn.calls), tuple(results))
-        result.steps.append(step)
-        if self._on_step is not None:
-            self._on_step(step)
-        told = [_shortened(each.text, self._result_characters) for each in results]
-        self._turns.tell(s, turn, told)
 
 
 @names_keywords
@@ -402,16 +199,17 @@ def agent(
             )
     if least_calls > steps:
         raise InvalidRequest(f"least_calls={least_calls!r} is more than steps={steps!r}.", param="least_calls")
-    return Agent(
-        tools,
-        turns,
+    loop = AgentLoop(
         name=name,
+        tools=tools,
+        turns=turns,
         steps=steps,
         tokens=tokens,
         least_calls=least_calls,
         result_characters=result_characters,
         on_step=on_step,
     )
+    return Agent(loop)
 
 
 _MODES: Mapping[str, Callable[..., Turns]] = {"calls": CallTurns, "react": ReactTurns, "native": NativeTurns}
@@ -430,7 +228,3 @@ def _check_whole(name: str, value: object, least: int, most: int | None = None) 
         limits = f"from {least} to {most}" if most is not None else f"of at least {least}"
         hint = "An agent that may not call is a gen: s += gen(…)." if name == "steps" else ""
         raise InvalidRequest(f"{name}={value!r} is not a whole number {limits}.", hint=hint, param=name)
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"

@@ -60,7 +60,8 @@ _NAMES = {
     "Graph": _LANG + "graph",
     "NotOfType": _LANG + "types",
     **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
-    **dict.fromkeys(("agent", "Agent", "AgentResult", "AgentStep"), _LANG + "agents"),
+    **dict.fromkeys(("agent", "Agent"), _LANG + "agents"),
+    **dict.fromkeys(("AgentResult", "AgentStep"), _LANG + "agent_results"),
     "McpServer": _LANG + "mcp",
     "Trace": _LANG + "trace",
     "Replay": _LANG + "replay",
@@ -94,9 +95,9 @@ _ELSEWHERE = {
 """Names of the frontend whose programs run here that are not built: refused by name, never silently missing."""
 
 if TYPE_CHECKING:
+    from palmette.lang.agent_results import AgentResult as AgentResult
+    from palmette.lang.agent_results import AgentStep as AgentStep
     from palmette.lang.agents import Agent as Agent
-    from palmette.lang.agents import AgentResult as AgentResult
-    from palmette.lang.agents import AgentStep as AgentStep
     from palmette.lang.agents import agent as agent
     from palmette.lang.backends.engine import Runtime as _Runtime
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint

@@ -271,7 +271,7 @@ def test_what_makes_no_agent(options: dict[str, Any], said: str) -> None:
 
 
 def test_the_grammars_of_a_turn() -> None:
-    turns = agent([population, delete], parallel=2)._turns
+    turns = agent([population, delete], parallel=2)._loop.turns
     grammar = compile("json_schema", turns._form(last=False, must_call=False).constraint.grammar.text)
     good = call("population", city="Lima")
     for text in (f"[{good}]", f"[{good}, {call('delete', path='x')}]", final("x")):
