@@ -39,15 +39,17 @@ class Row:
     the step that runs while this one is planned.
 
     `decodes`: it computes the newest output token alone. `scored`: positions whose token its logits score (those of the
-    position before). `pooled`: positions whose hidden states are wanted.
+    position before). `pooled`: positions whose hidden states are wanted. `samples`: a token is drawn from its last
+    logits, which are computed where `has_logits`.
     """
 
-    __slots__ = ("decodes", "end", "pooled", "samples", "scored", "sequence", "start")
+    __slots__ = ("decodes", "end", "has_logits", "pooled", "samples", "scored", "sequence", "start")
 
     def __init__(self, sequence: Sequence, start: int, end: int) -> None:
         generation, scoring, pooling = sequence.generation, sequence.scoring, sequence.pooling
         self.sequence, self.start, self.end = sequence, start, end
         self.samples = generation is not None and generation.max_tokens > 0 and end >= sequence.length
+        self.has_logits = self.samples
         self.decodes = self.samples and start == end - 1 and start >= sequence.prompt_length
         self.scored = self.pooled = NO_POSITIONS
         if scoring is not None:
@@ -87,6 +89,16 @@ class StepBatch:
         """Each sequence that is given a token, and the index of its sample."""
         return {row.sequence: index for index, row in enumerate(row for row in self.rows if row.samples)}
 
+    def settle(self, over: frozenset[Sequence]) -> None:
+        """Every token before the step's is there now: nothing is drawn for those that are `over`, nor where a grammar
+        has forced what follows. What a row computes stays."""
+        self.over = over
+        for row in self.rows:
+            if row.samples and (row.sequence in over or row.sequence.length > row.end):
+                row.samples = False
+                if row.sequence not in over:
+                    row.sequence.drawing -= 1
+
     def step_plan(self, page_size: int, before: StepBatch | None = None) -> StepPlan:
         """`before`: the step that runs meanwhile, to which tokens that it draws are left."""
         arrays = _StepArrays(page_size, before)
@@ -105,7 +117,7 @@ class StepBatch:
                 generation = row.sequence.generation
                 assert generation is not None
                 arrays.draw(logits_row, generation)
-                logits_row += 1
+            logits_row += row.has_logits
         return arrays.plan()
 
 

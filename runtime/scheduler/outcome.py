@@ -36,7 +36,7 @@ class Outcome:
                     self._requests.fail(row.sequence.request_id, refusal(row.sequence, problem))
                 elif row.samples:
                     self._take_token(row, tokens[sample], result, sample)
-                else:
+                elif not row.decodes:  # else what follows its token was forced meanwhile
                     self._after_chunk(row.sequence)
             sample += row.samples
             scored += len(row.scored)

@@ -4,8 +4,9 @@ Between two calls of `step` one step is in flight. A call plans the next one as 
 token may still be the one that it draws), hands it to the worker's thread, waits for the step in flight, commits it,
 and only then says what the next one draws: by then every token before is known. What leaves meanwhile is given back
 when the last step that names it has finished (flights.py). A row of an output that turns out to have ended is computed
-for nothing, and its result dropped. Outputs under a grammar are not planned ahead, so in company they decode in every
-second step. Chosen by engine.py for EngineConfig.overlap; exact like core.py's step.
+for nothing, and its result dropped. Outputs under a grammar are planned ahead, too: their masks are made when the token
+before is known, and where that forces others nothing is drawn from the row; they are computed in the step behind.
+Chosen by engine.py for EngineConfig.overlap; exact like core.py's step.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class OverlappingCore(EngineCore):
     def _draw(self, flight: Flight) -> None:
         """Says what the step draws."""
         try:
-            flight.batch.over = self._ended(flight.batch)
+            flight.batch.settle(self._ended(flight.batch))
             with self._tally.time("plan"):
                 plan = flight.batch.sample_plan()
                 flight.drawn = self._thread.submit(self._sample, flight.forward, plan)

@@ -69,16 +69,18 @@ class Planner:
         """
         if self._preempts and self._queue and self._displaced(batch):
             return False
-        decodes = [sequence for sequence in self._running if sequence.decodes_next]
-        for sequence in decodes:
+        for sequence in self._running:
+            if sequence.drawing and not sequence.decodes_next:
+                continue  # its last token is being drawn, which needs no page
             batch.subject = sequence
             missing = self._missing_pages(sequence)
             if missing > self._cache.available():
                 return False
             if missing > 0:
                 self._running.extend(sequence, self._cache.allocate(missing))
-        for sequence in decodes:
-            batch.add(Row(sequence, sequence.planned, sequence.expected))
+        for sequence in self._running:
+            if sequence.decodes_next:
+                batch.add(Row(sequence, sequence.planned, sequence.expected))
         self._complete(batch)
         return True
 

@@ -220,17 +220,13 @@ class Sequence:
 
     @property
     def decodes_next(self) -> bool:
-        """Whether its next row decodes, as far as that is known already. Behind a token that is just being drawn one
-        is not known where a grammar may force others, or where the output ends for certain; a stop is found too late.
+        """Whether its next row decodes, as far as that is known already: behind a token that is just being drawn not
+        where the output ends for certain. A stop, or tokens that a grammar forces, are found too late.
         """
         if not self.drawing:
             return self.decoding
         generation = self.generation
-        return (
-            generation is not None
-            and generation.constrained is None
-            and generation.outputs + self.drawing < generation.max_tokens
-        )
+        return generation is not None and generation.outputs + self.drawing < generation.max_tokens
 
     @property
     def matchable(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_harness import Harness
+from engine_harness import Harness, MakeWorker
 from hash_worker import HashWorker
 
 from palmette.runtime.messages.requests import Request, Shutdown
@@ -21,8 +21,10 @@ def make_hash_worker(pages: int, page_size: int, *, slots: int, context: int) ->
 class HashHarness(Harness):
     worker: HashWorker
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(make_hash_worker, VOCABULARY, **options)
+    def __init__(
+        self, make_worker: MakeWorker = make_hash_worker, vocabulary: Vocabulary = VOCABULARY, **options: Any
+    ) -> None:
+        super().__init__(make_worker, vocabulary, **options)
 
 
 def alone(request: Request) -> Any:

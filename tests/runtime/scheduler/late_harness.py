@@ -115,9 +115,10 @@ class LateThread:
 
 
 class LateHarness(HashHarness):
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *model: Any, **options: Any) -> None:
+        """`model`: worker and vocabulary, where they aren't HashHarness's."""
         self.thread = LateThread()
-        super().__init__(make_core=partial(OverlappingCore, thread=self.thread), **options)
+        super().__init__(*model, make_core=partial(OverlappingCore, thread=self.thread), **options)
         self.thread.watch(self)
 
     def run(self, *requests: Any) -> None:

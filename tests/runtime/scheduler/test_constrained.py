@@ -11,6 +11,7 @@ from engine_harness import Harness, generate
 from hash_worker import HashWorker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from late_harness import LateHarness
 
 from palmette.runtime.grammar import compile as grammar_compile
 from palmette.runtime.grammar import llg
@@ -499,3 +500,49 @@ def test_a_grammar_that_breaks_fails_its_request_alone(monkeypatch: pytest.Monke
     assert isinstance(failed, Failed)
     assert "many readings" in (failed.error.hint or "")
     assert re.fullmatch("[a-j]{40}", text(run, "b"))
+
+
+def late(compiler: Compiler, **options: Any) -> LateHarness:
+    return LateHarness(make_worker, VOCABULARY, compiler=compiler, **options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*PATTERNS, ""]), st.sampled_from(["bytes", "token", "off"]), st.booleans()),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(0, 10_000),
+    st.sampled_from([1, 3, 4]),
+    st.sampled_from([0, 14, 40]),
+)
+def test_planning_ahead_changes_no_bit(
+    asked: list[tuple[str, Jump, bool]], seed: int, page_size: int, pages: int
+) -> None:
+    requests = []
+    for index, (pattern, jump, whole) in enumerate(asked):
+        name, most = f"r{index}", 7 + 9 * index
+        if pattern and whole:
+            requests.append(complete(name, pattern, jump=jump, max_tokens=most, seed=seed + index))
+        elif pattern:
+            requests.append(constrained(name, pattern, jump, seed=seed + index, max_tokens=most, temperature=1.0))
+        else:
+            requests.append(generate(name, [1, 2, 3 + index], max_tokens=most, seed=seed, temperature=1.0))
+    size = {"page_size": page_size, "pages": 200 // page_size + pages}
+    ahead, plain = late(COMPILER, **size), harness(COMPILER, **size)
+    ahead.run(*requests)
+    plain.run(*requests)
+    for request in requests:
+        assert ahead.answer(request.id) == plain.answer(request.id)
+
+
+def test_an_output_under_a_grammar_has_a_row_in_every_step(compiler: Compiler) -> None:
+    requests = [
+        constrained("a", "[ab]{20}", "off", seed=1, max_tokens=20),
+        generate("b", [1, 2], max_tokens=20, ignore_eos=True),
+    ]
+    ahead = late(compiler)
+    ahead.run(*requests)
+    assert len(ahead.tokens("a")) >= 10
+    assert len(ahead.worker.steps) <= 22
