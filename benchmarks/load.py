@@ -4,13 +4,16 @@
 process that replays tokens at a given rate in place of a model, and a process of clients that read. Times are of one
 clock (CLOCK_MONOTONIC), which all processes of a machine share; the write is the moment at which the server has handed
 an event to its socket. `--shape spread` sends each token in a message of its own; `step` sends one message for all
-streams, as a step of a full batch does.
+streams, as a step of a full batch does. `--beside MODEL` measures the same while a whole server of that model decodes
+on the same machine; `--engine MODEL` has that model's real engine in the replaying one's place, which sends what it
+computes, as fast as it does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import statistics
@@ -18,23 +21,27 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
-import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from palmette.runtime.api.app import create_app
+from palmette.runtime.api.app import create_app, warm_up
 from palmette.runtime.checkpoint.resolve import resolve
+from palmette.runtime.config import EngineConfig
+from palmette.runtime.engine import build_core
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.launch.listening import listen
 from palmette.runtime.launch.server import SWITCH_SECONDS, private_folder
+from palmette.runtime.launch.web import Web
 from palmette.runtime.link import ZmqLink
 from palmette.runtime.messages.replies import Counters, EngineReady, Finish, Generated, Heartbeat, Reply, Usage
-from palmette.runtime.messages.requests import Generate
-from palmette.runtime.messages.tokens import pack
-from palmette.runtime.scheduler.process import EngineSockets
+from palmette.runtime.messages.requests import Generate, Shutdown
+from palmette.runtime.messages.tokens import count, pack
+from palmette.runtime.scheduler.process import EngineSockets, serve_core
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
 
@@ -71,6 +78,72 @@ def engine(requests: str, replies: str, streams: int, rate: float, seconds: floa
     time.sleep(0.5)
 
 
+class TimedSockets(EngineSockets):
+    """Notes when each token was sent."""
+
+    def __init__(self, requests: str, replies: str) -> None:
+        super().__init__(requests, replies)
+        self.sent: dict[str, list[float]] = defaultdict(list)
+
+    def send(self, replies: Sequence[Reply]) -> None:
+        now = time.monotonic()
+        for reply in replies:
+            if isinstance(reply, Generated):
+                self.sent[reply.id] += [now] * count(reply.tokens)
+        super().send(replies)
+
+
+def real_engine(requests: str, replies: str, model: str, streams: int, out: str) -> None:
+    """A real one, until it is told to stop; writes what `engine` does."""
+    sockets = TimedSockets(requests, replies)
+    config = EngineConfig(model=model, max_running=streams, kv_tokens=streams * 128)
+    serve_core(build_core(config), sockets)
+    sockets.close()
+    Path(out).write_text(json.dumps(sockets.sent))
+
+
+def keep_busy(url: str, streams: int) -> None:
+    """Outputs of so many clients, until this process is ended."""
+
+    async def one(http: httpx.AsyncClient, number: int) -> None:
+        body = {"prompt": f"Chapter {number}", "max_tokens": 256, "ignore_eos": True}
+        while True:
+            await http.post("/v1/completions", json=body)
+
+    async def all_of_them() -> None:
+        async with httpx.AsyncClient(base_url=url, timeout=None) as http:
+            await asyncio.gather(*(one(http, number) for number in range(streams)))
+
+    asyncio.run(all_of_them())
+
+
+@contextlib.contextmanager
+def busy_server(model: str | None, streams: int = 8) -> Iterator[None]:
+    """A whole server of `model` that decodes `streams` outputs at a time, on all the threads that it takes."""
+    if model is None:
+        yield
+        return
+    with listen("127.0.0.1", 0) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    program = "from palmette.runtime.cli import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--model", model, "--port", url.rpartition(":")[2]]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        clients = multiprocessing.get_context("spawn").Process(target=keep_busy, args=(url, streams), daemon=True)
+        try:
+            while server.poll() is None:
+                with contextlib.suppress(httpx.TransportError):
+                    if httpx.get(f"{url}/ready").status_code == 200:
+                        break
+                time.sleep(0.2)
+            clients.start()
+            time.sleep(2)
+            yield
+        finally:
+            clients.kill()
+            server.terminate()
+            server.wait(60)
+
+
 class Writes:
     """An ASGI wrapper that notes when the token events of each stream have been handed to the socket."""
 
@@ -94,12 +167,12 @@ class Writes:
         await self._app(scope, receive, sent)
 
 
-async def clients(url: str, streams: int) -> None:
+async def clients(url: str, streams: int, tokens: int) -> None:
     host, port = url.removeprefix("http://").split(":")
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
-        body = json.dumps({"text": "x", "rid": f"r{number}", "stream": True, "ignore_eos": True, "max_tokens": 9999})
+        body = json.dumps({"text": "x", "rid": f"r{number}", "stream": True, "ignore_eos": True, "max_tokens": tokens})
         head = f"POST /generate HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
         head += f"X-Stream: r{number}\r\n\r\n"
         writer.write((head + body).encode())
@@ -110,33 +183,40 @@ async def clients(url: str, streams: int) -> None:
     await asyncio.gather(*(one(number) for number in range(streams)))
 
 
-def run_clients(url: str, streams: int) -> None:
-    asyncio.run(clients(url, streams))
+def run_clients(url: str, streams: int, tokens: int) -> None:
+    asyncio.run(clients(url, streams, tokens))
 
 
 async def measure(folder: str, given: argparse.Namespace) -> dict[str, Any]:
-    tokenizer = load_tokenizer(resolve("tiny"))
+    model = given.engine or "tiny"
+    tokenizer = load_tokenizer(resolve(model))
     link = ZmqLink(folder)
-    frontend = Frontend(link, tokenizer, TurnRenderer.of(tokenizer), model="tiny", context_length=1 << 20)
+    frontend = Frontend(link, tokenizer, TurnRenderer.of(tokenizer), model=model, context_length=1 << 20)
     listener = listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    writes = Writes(create_app(frontend))
-    config = uvicorn.Config(writes, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
-    web = uvicorn.Server(config)
+    app = create_app(frontend)
+    warm_up(app)
+    writes = Writes(app)
+    web = Web(writes)
     frontend.start()
     requests, replies = link.attach()
     out = f"{folder}/sent.json"
     arguments = (requests, replies, given.streams, given.rate, given.seconds, given.shape, out)
     context = multiprocessing.get_context("spawn")
-    replay = context.Process(target=engine, args=arguments, daemon=True)
+    replay = context.Process(target=engine, args=arguments)
+    if given.engine:
+        replay = context.Process(target=real_engine, args=(requests, replies, given.engine, given.streams, out))
     replay.start()
     await frontend.wait_ready()
     serving = asyncio.ensure_future(web.serve(sockets=[listener]))
-    readers = context.Process(target=run_clients, args=(url, given.streams), daemon=True)
+    tokens = given.tokens if given.engine else 9999
+    readers = context.Process(target=run_clients, args=(url, given.streams, tokens), daemon=True)
     readers.start()
     used = time.process_time()
     await asyncio.to_thread(readers.join)
     used = time.process_time() - used
+    if given.engine:
+        link.send(Shutdown())
     await asyncio.to_thread(replay.join)
     web.should_exit = True
     await serving
@@ -148,8 +228,12 @@ async def measure(folder: str, given: argparse.Namespace) -> dict[str, Any]:
         for sent_at, written_at in zip(times, writes.at[name], strict=True)
     )
     tokens = len(waits)
+    spans = [time for times in sent.values() for time in times]
+    rate = given.rate if not given.engine else round(tokens / (max(spans) - min(spans)), 1)
+    shape = given.shape if not given.engine else "real engine"
     return {
-        "streams": given.streams, "chunks_per_second": given.rate, "shape": given.shape, "tokens": tokens,
+        "streams": given.streams, "chunks_per_second": rate, "shape": shape,
+        "beside": given.beside, "tokens": tokens,
         "p50_ms": round(statistics.median(waits) * 1e3, 3), "p99_ms": round(waits[int(tokens * 0.99)] * 1e3, 3),
         "max_ms": round(waits[-1] * 1e3, 3), "front_cpu_us_per_token": round(used / tokens * 1e6, 1),
     }  # fmt: skip
@@ -161,9 +245,12 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=500.0, help="tokens a second, of all streams together")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--shape", choices=("spread", "step"), default="spread")
+    parser.add_argument("--beside", metavar="MODEL", help="measure beside a server of it that decodes")
+    parser.add_argument("--engine", metavar="MODEL", help="measure its real engine instead of a replaying one")
+    parser.add_argument("--tokens", type=int, default=16, help="of each stream, with --engine")
     given = parser.parse_args()
     sys.setswitchinterval(SWITCH_SECONDS)
-    with private_folder() as folder:
+    with private_folder() as folder, busy_server(given.beside):
         found = asyncio.run(measure(folder, given))
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     print(json.dumps({**found, "commit": commit.stdout.strip()}))
