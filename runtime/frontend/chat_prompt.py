@@ -112,8 +112,9 @@ class ChatPrompts:
             raise InvalidRequest("'messages' is empty.", hint="Send at least one.", param="messages")
         if turn.continue_final_message:
             self._check_continued(turn)
-        rendered = self._rendered(turn)
-        tokens = self._encoded(rendered, turn.messages, namespace)
+        known = self._outputs_of(turn.messages, namespace)
+        rendered = self._rendered(turn, known)
+        tokens = self._encoded(rendered, known)
         if self._start and tokens[: len(self._start)] != self._start:
             tokens = [*self._start, *tokens]
         place = None
@@ -137,19 +138,30 @@ class ChatPrompts:
             return  # no text that could come back
         if self._template.spellings.split(text)[1::2] != specials:
             return  # it spells a special token in others: encoded again it would be another output
-        self._outputs.remember(
-            message_key(namespace, content, calls), KnownOutput(place=prompt.place, text=text, tokens=tokens)
-        )
+        arguments = tuple(call.arguments for call in calls)
+        output = KnownOutput(place=prompt.place, text=text, tokens=tokens, arguments=arguments)
+        self._outputs.remember(message_key(namespace, content, calls), output)
+
+    def _outputs_of(self, messages: Sequence[ChatMessage], namespace: str) -> _Known:
+        """For each message the outputs that it may be."""
+        if self._outputs is None:
+            return [()] * len(messages)
+        return [
+            self._outputs.find(message_key(namespace, message.content, message.tool_calls))
+            if message.role == "assistant"
+            else ()
+            for message in messages
+        ]
 
     # --- rendering ---
 
-    def _rendered(self, turn: ChatTurn) -> Disguised:
+    def _rendered(self, turn: ChatTurn, known: _Known) -> Disguised:
         tools = turn.tools if turn.tool_choice != "none" else ()
         variables = self._variables(turn)
         called = self.knows_tools and any(message.tool_calls for message in turn.messages)
         first: InvalidRequest | None = None
         for form in _FORMS if called else _FORMS[:1]:
-            messages = self._messages(turn.messages, form)
+            messages = self._messages(turn.messages, known, form)
             if not self.knows_tools:
                 # The same words whatever the choice is, which a grammar sees to: a prompt that changes isn't reused.
                 messages = plain_messages(messages, tools, parallel=turn.parallel_tool_calls)
@@ -200,15 +212,18 @@ class ChatPrompts:
             )
         return variables
 
-    def _messages(self, messages: Sequence[ChatMessage], form: _Form) -> list[dict[str, Any]]:
+    def _messages(self, messages: Sequence[ChatMessage], known: _Known, form: _Form) -> list[dict[str, Any]]:
         names: dict[str, str] = {}  # of the calls so far, by id: some models number theirs anew in each turn
         shown: list[dict[str, Any]] = []
-        for message in messages:
+        for message, outputs in zip(messages, known, strict=True):
             names.update((call.id, call.name) for call in message.tool_calls)
-            shown.append(self._message(message, names, form))
+            shown.append(self._message(message, names, form, _as_written(message, outputs)))
         return shown
 
-    def _message(self, message: ChatMessage, names: Mapping[str, str], form: _Form) -> dict[str, Any]:
+    def _message(
+        self, message: ChatMessage, names: Mapping[str, str], form: _Form, written: Sequence[str | None]
+    ) -> dict[str, Any]:
+        """`written`: of its calls, the arguments as an output of ours had them."""
         source = self._template.source
         role = "system" if message.role == "developer" and "developer" not in source else message.role
         shown: dict[str, Any] = {"role": role, "content": message.content or ""}
@@ -216,7 +231,9 @@ class ChatPrompts:
             shown.update({key: message.reasoning for key in _REASONING_KEYS if key in source})
         if message.tool_calls:
             shown["content"] = message.content or form.no_content
-            shown["tool_calls"] = [self._call(call, form) for call in message.tool_calls]
+            shown["tool_calls"] = [
+                self._call(call, form, known) for call, known in zip(message.tool_calls, written, strict=True)
+            ]
         if message.role == "tool":
             name = message.name or names.get(message.tool_call_id or "")
             shown.update({"name": name} if name else {})
@@ -224,10 +241,10 @@ class ChatPrompts:
                 shown["tool_call_id"] = self._id(message.tool_call_id)
         return shown
 
-    def _call(self, call: ToolCall, form: _Form) -> dict[str, Any]:
-        text = call.arguments or "{}"
+    def _call(self, call: ToolCall, form: _Form, written: str | None) -> dict[str, Any]:
+        text = written or call.arguments or "{}"
         values = decode(text) if self.knows_tools and form.objects else None
-        arguments = JsonObject(values, text) if isinstance(values, dict) else text
+        arguments = JsonObject(values, text, verbatim=written is not None) if isinstance(values, dict) else text
         function = {"name": call.name, "arguments": arguments}
         return {"id": self._id(call.id), "type": "function", "function": function}
 
@@ -240,14 +257,12 @@ class ChatPrompts:
 
     # --- encoding ---
 
-    def _encoded(self, rendered: Disguised, messages: Sequence[ChatMessage], namespace: str) -> list[int]:
+    def _encoded(self, rendered: Disguised, outputs: _Known) -> list[int]:
         """Token ids of the rendering, with the ids of known outputs where their text stands."""
         ids: list[int] = []
         done = 0
-        for message in messages if self._outputs is not None else ():
-            if message.role != "assistant":
-                continue
-            known = self._known(rendered.text, done, message_key(namespace, message.content, message.tool_calls))
+        for ways in outputs:
+            known = _standing(rendered.text, done, ways)
             if known is None:
                 continue
             begin = rendered.text.index(known.place.lead + known.text, done) + len(known.place.lead)
@@ -256,23 +271,34 @@ class ChatPrompts:
             done = begin + len(known.text)
         return ids + encode_rendered(self._tokenizer, rendered.pieces(done))
 
-    def _known(self, text: str, done: int, key: bytes) -> KnownOutput | None:
-        """The output that stands next in `text`: of this conversation if it is known, else of one like it."""
-        assert self._outputs is not None
-        other: KnownOutput | None = None
-        for known in self._outputs.find(key):
-            at = text.find(known.place.lead + known.text, done)
-            if at < 0:
-                continue
-            if prefix_digest(text[: at + len(known.place.lead)]) == known.place.prefix:
-                return known
-            other = other or known
-        return other
-
     def _lead(self, text: str) -> str:
         """The end of a rendering, from the last special token on where there is one."""
         parts = self._template.spellings.split(text[-TAIL:])
         return "".join(parts[-2:]) if len(parts) > 1 else text[-LEAD:]
+
+
+_Known = Sequence[tuple[KnownOutput, ...]]
+
+
+def _as_written(message: ChatMessage, outputs: Sequence[KnownOutput]) -> Sequence[str | None]:
+    """The arguments of a message's calls as the output had them: as they come back, where one wrote them so."""
+    sent = tuple(call.arguments for call in message.tool_calls)
+    if not sent or not outputs:
+        return [None] * len(sent)
+    return sent if any(known.arguments == sent for known in outputs) else outputs[0].arguments
+
+
+def _standing(text: str, done: int, outputs: Sequence[KnownOutput]) -> KnownOutput | None:
+    """The output that stands next in `text`: of this conversation if it is known, else of one like it."""
+    other: KnownOutput | None = None
+    for known in outputs:
+        at = text.find(known.place.lead + known.text, done)
+        if at < 0:
+            continue
+        if prefix_digest(text[: at + len(known.place.lead)]) == known.place.prefix:
+            return known
+        other = other or known
+    return other
 
 
 def described(tool: Tool) -> dict[str, Any]:

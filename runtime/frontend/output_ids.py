@@ -2,7 +2,8 @@
 
 The text of an output rarely encodes to the tokens that the model wrote, and where they part the cached prefix ends.
 Where a rendered conversation holds the very text of an earlier output, its own ids are put there: the model sees the
-same bytes and the same special tokens. Bounded; namespaces share nothing. Used by chat_prompt.py, from several threads.
+same bytes and the same special tokens (but for the spaces in a call's arguments, which are the output's). Bounded;
+namespaces share nothing. Used by chat_prompt.py, from several threads.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class OutputPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """`text`: what `tokens` (packed) spell, special tokens written out."""
+    """`text`: what `tokens` (packed) spell, special tokens written out. `arguments`: of its calls, as they were
+    written."""
 
     place: OutputPlace
     text: str
     tokens: bytes
+    arguments: tuple[str, ...] = ()
 
 
 def message_key(namespace: str, content: str | None, calls: Iterable[ToolCall | ParsedCall]) -> bytes:

@@ -98,7 +98,9 @@ class Disguise:
             return self._hide(value)
         if isinstance(value, Mapping):
             hidden = {self._hide_in(key): self._hide_in(inner) for key, inner in value.items()}
-            return JsonObject(hidden, self._hide(value.text)) if isinstance(value, JsonObject) else hidden
+            if isinstance(value, JsonObject):
+                return JsonObject(hidden, self._hide(value.text), verbatim=value.verbatim)
+            return hidden
         if isinstance(value, Sequence) and not isinstance(value, bytes):
             return [self._hide_in(inner) for inner in value]
         return value

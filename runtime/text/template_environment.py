@@ -18,6 +18,8 @@ import jinja2.nodes
 import jinja2.parser
 import jinja2.sandbox
 
+from palmette.runtime.text.json_object import JsonObject
+
 MAX_REPEATED = 1 << 20
 MAX_POWER = 64
 _FILE = "<template>"  # how jinja2 names a template made from a string
@@ -77,6 +79,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Templates expect plain JSON, without the escapes for HTML that jinja2's own filter makes."""
+    if isinstance(value, JsonObject) and value.verbatim and not (indent or separators or sort_keys):
+        return value.text
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

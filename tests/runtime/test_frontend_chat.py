@@ -445,6 +445,29 @@ async def test_an_output_that_comes_back_keeps_its_ids(make: Make, kept: bool) -
     assert "I see." in chat.prompt()
 
 
+@pytest.mark.parametrize("template", [QWEN, DEEPSEEK])
+async def test_arguments_stand_as_the_model_wrote_them(make: Make, template: str) -> None:
+    """Templates set spaces of their own, and clients read arguments and write them anew."""
+    written = '{"at":"Os\\u006co",  "b" : 1.0}'
+    begin, end = ("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n",
+                  "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>")  # fmt: skip
+    if template == QWEN:
+        begin, end = '<tool_call>\n{"name": "weather", "arguments": ', "}\n</tool_call>"
+    chat = make(begin + written + end, template=template)
+    said = await ask(chat, turn(tools=(WEATHER,)))
+    assert said.calls[0].arguments == written
+    before = [*unpack(chat.asked().prompt), *chat.tokenizer.encode(begin + written + end, special=True)]
+    for sent in (written, '{"b":1.0,"at":"Oslo"}'):
+        call = ToolCall(id=said.calls[0].id, name="weather", arguments=sent)
+        back = [ChatMessage(role="assistant", tool_calls=(call,)), user("So?")]
+        await ask(chat, turn(user(), *back, tools=(WEATHER,)))
+        assert written in chat.prompt()
+        if template == QWEN:  # the other has its tools behind the conversation
+            assert unpack(chat.asked().prompt)[: len(before)] == before
+        await ask(chat, turn(user(), *back, tools=(WEATHER,)), namespace=sent)  # which shares nothing
+        assert (written in chat.prompt()) == (template == DEEPSEEK and sent == written)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     said=st.lists(st.text("ab <|im_end\n>é😀", max_size=12), min_size=1, max_size=4),
