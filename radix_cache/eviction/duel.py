@@ -18,6 +18,7 @@ SAMPLE = 4096  # uses that each miniature holds at most
 FADE = 0.999  # of what is known, with each use that the two treat differently
 AHEAD = 0.5  # standard deviations
 STEP_DOWN = -1.5
+DOUBT = 8  # differences that the first are weighed against
 
 
 class Held:
@@ -84,7 +85,7 @@ class Duel:
             return
         self._ahead = FADE * self._ahead + step
         self._noise = FADE * self._noise + step * step
-        lead = self._ahead / math.sqrt(self._noise)
+        lead = self._ahead / math.sqrt(self._noise + DOUBT * step * step)
         if lead > AHEAD if not self.follows_learned else lead < STEP_DOWN:
             self.follows_learned = not self.follows_learned
             self.version += 1

@@ -108,8 +108,7 @@ class HitDensity(EvictionPolicy):
             past.use = None
 
     def split(self, upper: Node, lower: Node) -> None:
-        below = _past(lower)
-        below.class_ = None
+        below = _past(lower)  # which stays in the class, and the queue, where it is
         upper.past = above = below.copy()
         above.start = below.start
         below.start += len(upper.key)

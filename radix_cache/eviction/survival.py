@@ -1,9 +1,10 @@
 """When will something be used again? A survival model over ages, learned online; and what it is worth to wait for it.
 
 Ages are cut into half octaves, in whatever unit the clock has. The log-odds that something unused so far is used within
-the next half octave are a sum of weights: one for the age, one for the age at this tempo, one for each trait. Weights
-follow the gradient of the likelihood (AdaGrad, Duchi et al. 2011). What is still waiting counts for the ages it has
-survived, so nothing waits for a verdict. Knows no nodes. Called by learned.py and duel.py.
+the next half octave are a sum of weights: one for the age, one for the age at this tempo, one for each trait. A weight
+is a mean and a variance, both moved by each observation (an extended Kalman filter with independent weights), so that
+what has seldom been seen is learned at once and what is known well stays. What is still waiting counts for the ages it
+has survived, so nothing waits for a verdict. Knows no nodes. Called by learned.py and duel.py.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ PACES = TEMPOS * BREVITIES
 SPAN = 4  # ages that a pace has one weight for
 ROWS = 16  # scores: sums of the traits' weights, in steps
 ROW_STEP = 0.4
-RATE = 0.1
-CAUTION = 2.0  # how much has to be seen of a trait before its weight moves freely
+AGE_VARIANCE, PACE_VARIANCE, TRAIT_VARIANCE = 0.3, 0.3, 0.3  # of weights before anything is known
+LEAST_VARIANCE = 1e-4  # so that what has changed is learned anew
 RARELY = -3.5  # log-odds before anything is known: the same for each half octave, which orders as LRU does
 
 
@@ -34,17 +35,18 @@ def age_bin(age: float) -> int:
 
 
 class Weights:
-    """One weight a bin, and how much each has been moved."""
+    """One weight a bin: what it is thought to be, and how far off that may be."""
 
-    __slots__ = ("moved", "values")
+    __slots__ = ("means", "variances")
 
-    def __init__(self, bins: int, start: float = 0.0, caution: float = CAUTION) -> None:
-        self.values = [start] * bins
-        self.moved = [caution] * bins
+    def __init__(self, bins: int, variance: float, mean: float = 0.0) -> None:
+        self.means = [mean] * bins
+        self.variances = [variance] * bins
 
-    def move(self, at: int, gradient: float) -> None:
-        self.moved[at] += gradient * gradient
-        self.values[at] += RATE * gradient / math.sqrt(self.moved[at])
+    def move(self, at: int, error: float, certainty: float) -> None:
+        variance = self.variances[at]
+        self.means[at] += variance * error
+        self.variances[at] = max(variance - certainty * variance * variance, LEAST_VARIANCE)
 
 
 class Tempos:
@@ -80,16 +82,16 @@ class Survival:
 
     def __init__(self, bins: int, traits: int) -> None:
         self.version = 0
-        self._ages = Weights(AGES, RARELY, caution=1.0)
-        self._paces = [Weights(AGES // SPAN) for _ in range(PACES)]
+        self._ages = Weights(AGES, AGE_VARIANCE, RARELY)
+        self._paces = [Weights(AGES // SPAN, PACE_VARIANCE) for _ in range(PACES)]
         self.tempos = Tempos()
-        self._traits = Weights(bins)
+        self._traits = Weights(bins, TRAIT_VARIANCE)
         self.uses = Uses(traits)
         self._passed = [0] * AGES  # by age: the first use that hasn't outlived it
         self.renew()
 
     def score(self, traits: Sequence[int]) -> float:
-        return sum(map(self._traits.values.__getitem__, traits))
+        return sum(map(self._traits.means.__getitem__, traits))
 
     def pace_of(self, gap: float | None, brief: bool) -> int:
         return self.tempos.of(gap) + TEMPOS * brief
@@ -116,13 +118,18 @@ class Survival:
             self._passed[age] = at
 
     def _learn(self, number: int, age: int, used: float) -> None:
-        pace, traits = self._paces[self.uses.pace(number)], self.uses.traits(number)
-        odds = self._ages.values[age] + pace.values[age // SPAN] + self.score(traits)
-        gradient = used - 1 / (1 + math.exp(-odds))
-        self._ages.move(age, gradient)
-        pace.move(age // SPAN, gradient)
+        ages, pace, span = self._ages, self._paces[self.uses.pace(number)], age // SPAN
+        traits = self.uses.traits(number)
+        odds = ages.means[age] + pace.means[span] + self.score(traits)
+        variance = ages.variances[age] + pace.variances[span] + sum(map(self._traits.variances.__getitem__, traits))
+        chance = 1 / (1 + math.exp(-odds))
+        doubt = chance * (1 - chance)
+        certainty = doubt / (1 + doubt * variance)
+        error = (used - chance) / (1 + doubt * variance)
+        ages.move(age, error, certainty)
+        pace.move(span, error, certainty)
         for at in traits:
-            self._traits.move(at, gradient)
+            self._traits.move(at, error, certainty)
 
     def worth(self, of: int, used: float, now: float) -> Worth:
         """Uses per unit of time of waiting on, the best that some time to give up yields."""
@@ -133,8 +140,8 @@ class Survival:
         """Finds the worth of all classes anew from what has been learned."""
         self.version += 1
         scores = (np.arange(ROWS) - ROWS / 2 + 0.5) * ROW_STEP
-        paces = np.array([weights.values for weights in self._paces]).repeat(SPAN, axis=1)
-        ages = np.array(self._ages.values) + paces
+        paces = np.array([weights.means for weights in self._paces]).repeat(SPAN, axis=1)
+        ages = np.array(self._ages.means) + paces
         chance = (1 / (1 + np.exp(-(scores[:, None, None] + ages)))).reshape(self.count, AGES)
         self._worth: list[list[float]] = _best_rates(chance).tolist()
 

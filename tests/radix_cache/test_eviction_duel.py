@@ -22,8 +22,8 @@ class Fixed:
 
 
 def play(duel: Duel, start: int, again: int, after: int) -> None:
-    """300 uses of the two classes in turn, in a cache of 12; those of class `again` are used again `after` later."""
-    for now in range(start, start + 300):
+    """400 uses of the two classes in turn, in a cache of 12; those of class `again` are used again `after` later."""
+    for now in range(start, start + 400):
         if now - after >= start and (now - after) % 2 == again:
             duel.again(now - after)
         duel.enter(now, now, 1, now % 2)
@@ -38,7 +38,7 @@ def test_what_hits_more_is_followed_and_left_when_it_no_longer_does() -> None:
     assert duel.follows_learned
     assert duel.version == 1
     assert duel.worth(GOOD, 1.0, 9.0).value > duel.worth(BAD, 5.0, 9.0).value
-    play(duel, 300, BAD, 6)
+    play(duel, 400, BAD, 6)
     assert not duel.follows_learned
 
 
