@@ -542,6 +542,7 @@ def test_an_output_under_a_grammar_has_a_row_in_every_step(compiler: Compiler) -
         constrained("a", "[ab]{20}", "off", seed=1, max_tokens=20),
         generate("b", [1, 2], max_tokens=20, ignore_eos=True),
     ]
+    compiler.compile(GrammarSource(kind="regex", text="[ab]{20}"))  # else the other runs alone until it is there
     ahead = late(compiler)
     ahead.run(*requests)
     assert len(ahead.tokens("a")) >= 10
