@@ -7,7 +7,7 @@ interpreter is its only caller.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from palmette.lang.backends.base import Backend, BackendBranch, Result
 from palmette.runtime.errors import BranchLost, EngineDied, InternalError
@@ -36,8 +36,8 @@ class Connection:
         self.forked_at = 0
         self.on_first: Callable[[Sequence[Part]], None] | None = None
 
-    async def run(self, steps: Sequence[Step], *, last: bool = False) -> AsyncGenerator[tuple[int, Result], None]:
-        """What each step gives, with its number. `last`: nothing comes behind them.
+    async def run(self, steps: Sequence[Step], take: Callable[[int, Result], object], *, last: bool = False) -> None:
+        """`take` gets what each step gives, with its number. `last`: nothing comes behind them.
 
         Where the branch is lost before a step gave anything, it goes on once on a branch opened again.
         """
@@ -59,7 +59,7 @@ class Connection:
                     ended = self._took(steps[done], result, tokens)
                     if ended:
                         done, begun, retried, tokens = done + 1, False, False, bytearray()
-                    yield first + number, result
+                    take(first + number, result)
                 if done < len(steps):
                     raise InternalError("The backend's stream ended without a finish.")
             except (BranchLost, EngineDied):
@@ -74,8 +74,9 @@ class Connection:
 
     async def extend(self, parts: Sequence[Part]) -> str:
         """Append `parts`; returns the text they added."""
-        async with contextlib.aclosing(self.run([ExtendStep(parts=tuple(parts))])) as results:
-            return "".join([result.appended async for _, result in results])
+        texts: list[str] = []
+        await self.run([ExtendStep(parts=tuple(parts))], lambda _, result: texts.append(result.appended))
+        return "".join(texts)
 
     def note(self, parts: Sequence[Part]) -> None:
         """`parts` would come next, but the branch ends here: only whoever reads the history wants them."""

@@ -69,28 +69,12 @@ class Execution:
         """Text, turns, generations and selections, in one message."""
         planned, rest = plan(batch, self._parts())
         if planned:
-            place = self._place
-            last = not rest and place.ends()
-            current = -1
-            record: OutputRecord | None = None
-            call: Open | None = None
-            start = time.monotonic()
-            place.at = planned[0].at
-            async with contextlib.aclosing(self.connection.run([each.step for each in planned], last=last)) as results:
-                async for number, result in results:
-                    each = planned[number]
-                    if number != current:
-                        current, record = number, each.record()
-                        call = self._begin_call(each, start)
-                        self._begin_step(each, result)
-                    assert call is not None
-                    call.add(result)
-                    if self._take(each, result, record):
-                        call.close()
-                        start = call.end
-                        place.at = planned[min(number + 1, len(planned) - 1)].at
+            self._place.at = planned[0].at
+            message = _Message(self, self._gathered, self._place, planned)
+            last = not rest and self._place.ends()
+            await self.connection.run([each.step for each in planned], message.take, last=last)
         for node, part in rest:
-            self._passive(node, part)
+            self.passive(node, part)
 
     async def execute(self, node: Node) -> None:
         """What is a message of its own, or none."""
@@ -148,7 +132,7 @@ class Execution:
             await self._flush()
         else:
             self.connection.note(self._parts())
-            self._commit(known)
+            self.commit(known)
 
     async def close(self) -> None:
         """Release the branch."""
@@ -156,43 +140,6 @@ class Execution:
         await self._conversation.close()
 
     # Calls
-
-    def _begin_call(self, planned: Planned, start: float) -> Open:
-        recording, node = self._gathered.recording, planned.node
-        if node is None:
-            return recording.begin("text", None, planned.at[0], start, planned.step.parts)
-        kind, name = called(node)
-        return recording.begin(kind or "text", name, planned.at[0], start, planned.step.parts)
-
-    def _begin_step(self, planned: Planned, result: Result) -> None:
-        for node, part in planned.passive:
-            self._passive(node, part)
-        self._commit(result.appended)
-
-    def _take(self, planned: Planned, result: Result, record: OutputRecord | None) -> bool:
-        """What a step gave, into the transcript and the variables; whether the step ended."""
-        node = planned.node
-        if isinstance(node, Selection):
-            assert isinstance(result, ChoiceScores)
-            self._selected(node, result)
-            return True
-        if not isinstance(node, Generation):
-            return True
-        assert isinstance(result, Chunk), "a generation gives chunks"
-        assert record is not None
-        self._gathered.wrote(record, result)
-        if record.usage is None:
-            return False
-        self._gathered.usages.append(record.usage)
-        node.fill([record])
-        return True
-
-    def _selected(self, selection: Selection, scores: ChoiceScores) -> None:
-        index, chosen = self._gathered.selected(selection, scores)
-        if scores.chosen is None:  # decided here, so the branch doesn't have it yet
-            self._pending.append((Tokens(pack(scores.tokens[index])), chosen))
-        else:
-            self._gathered.grow(chosen)
 
     async def _generate_several(self, generation: Generation) -> None:
         """n outputs side by side from one prompt. The first one goes on; the others' branches end."""
@@ -220,14 +167,16 @@ class Execution:
     ) -> None:
         gathered, where = self._gathered, self._place.at[0]
         call = gathered.recording.begin("gen", generation.node.name, where, time.monotonic(), state=path)
-        async with contextlib.aclosing(connection.run([generation.step(index=index)])) as results:
-            async for _, chunk in results:
-                assert isinstance(chunk, Chunk), "a generation gives chunks"
-                call.add(chunk)
-                if index == 0:
-                    gathered.wrote(record, chunk)
-                else:
-                    record.add(chunk)
+
+        def take(_: int, chunk: Result) -> None:
+            assert isinstance(chunk, Chunk), "a generation gives chunks"
+            call.add(chunk)
+            if index == 0:
+                gathered.wrote(record, chunk)
+            else:
+                record.add(chunk)
+
+        await connection.run([generation.step(index=index)], take)
         call.close()
         assert record.usage is not None
         gathered.usages.append(record.usage)
@@ -260,14 +209,14 @@ class Execution:
             start = time.monotonic()
             appended = await self.connection.extend(self._parts())
             self._gathered.recording.note("text", self._place.at[0], self._parts(), appended, start)
-            self._commit(appended)
+            self.commit(appended)
 
     def _note_fork(self, start: float) -> None:
         known = self._known_text() or ""
         self._gathered.recording.note("fork", self._place.at[0], self._parts(), known, start)
-        self._commit(known)
+        self.commit(known)
 
-    def _passive(self, node: Node, part: Part) -> None:
+    def passive(self, node: Node, part: Part) -> None:
         """Take a node that computes nothing: its part waits for the next verb."""
         self._pending.append((part, node.text if isinstance(node, TextNode) else None))
         transcript = self._gathered.transcript
@@ -279,6 +228,10 @@ class Execution:
             case RoleEnd():
                 transcript.end()
 
+    def chosen_here(self, tokens: bytes, text: str) -> None:
+        """A choice that was decided here: the branch doesn't have it yet."""
+        self._pending.append((Tokens(tokens), text))
+
     def _parts(self) -> list[Part]:
         return [part for part, _ in self._pending]
 
@@ -286,10 +239,68 @@ class Execution:
         texts = [text for _, text in self._pending]
         return None if None in texts else "".join(text or "" for text in texts)
 
-    def _commit(self, appended: str) -> None:
+    def commit(self, appended: str) -> None:
         """The pending parts are in the branch now, and added `appended`."""
         self._pending.clear()
         self._gathered.grow(appended)
+
+
+class _Message:
+    """Steps that were sent together: what comes of each goes to its node."""
+
+    __slots__ = ("_at", "_call", "_execution", "_gathered", "_place", "_planned", "_record", "_start")
+
+    def __init__(self, execution: Execution, gathered: Gathered, place: Place, planned: Sequence[Planned]) -> None:
+        self._execution = execution
+        self._gathered = gathered
+        self._place = place
+        self._planned = planned
+        self._at = -1  # the step that gives something
+        self._start = time.monotonic()  # of its call
+        self._call: Open | None = None
+        self._record: OutputRecord | None = None
+
+    def take(self, number: int, result: Result) -> None:
+        """Something of step `number`."""
+        planned = self._planned[number]
+        if number != self._at:
+            self._at, self._record = number, planned.record()
+            self._call = self._begun(planned)
+            for node, part in planned.passive:
+                self._execution.passive(node, part)
+            self._execution.commit(result.appended)
+        assert self._call is not None
+        self._call.add(result)
+        if self._taken(planned.node, result):
+            self._call.close()
+            self._start = self._call.end
+            if number + 1 < len(self._planned):
+                self._place.at = self._planned[number + 1].at
+
+    def _begun(self, planned: Planned) -> Open:
+        recording, node = self._gathered.recording, planned.node
+        kind, name = ("text", None) if node is None else called(node)
+        return recording.begin(kind or "text", name, planned.at[0], self._start, planned.step.parts)
+
+    def _taken(self, node: Generation | Selection | None, result: Result) -> bool:
+        """Into the transcript and the variables; whether the step ended."""
+        if isinstance(node, Generation):
+            record = self._record
+            assert isinstance(result, Chunk), "a generation gives chunks"
+            assert record is not None
+            self._gathered.wrote(record, result)
+            if record.usage is None:
+                return False
+            self._gathered.usages.append(record.usage)
+            node.fill([record])
+        elif node is not None:
+            assert isinstance(result, ChoiceScores), "a selection gives scores"
+            index, chosen = self._gathered.selected(node, result)
+            if result.chosen is None:
+                self._execution.chosen_here(pack(result.tokens[index]), chosen)
+            else:
+                self._gathered.grow(chosen)
+        return True
 
 
 @contextlib.asynccontextmanager

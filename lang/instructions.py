@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from palmette.lang.executor import Executor
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """A gen with its parameters settled and its variables declared. `thoughts`: the variable of its reasoning."""
 
     node: GenNode
@@ -72,8 +71,9 @@ def _stream(variable: Variable | None, index: int) -> TextStream | None:
     return variable.output_stream(index) if variable is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
+    """A select with its options settled and its variable declared."""
+
     node: SelectNode
     variable: Variable | None
     priority: int | None = None

@@ -45,7 +45,11 @@ class Interpreter(Executor):
             self._queue.extend((node, where) for node in nodes)
             start = wake and not self._running and not self._waits_for_fork
             self._running = self._running or start
-        if start and not self._call_soon(self._start):
+        if not start:
+            return
+        if asyncio._get_running_loop() is self.loop:
+            self._start()
+        elif not self._call_soon(self._start):
             self.engine_is_gone(where, str(nodes[-1]))
 
     def fail(self, error: ProgramError) -> None:

@@ -49,7 +49,7 @@ class OutputRecord:
         if text:
             self._text.append(text)
         if self._stream is not None and (text or chunk.finish is not None):
-            self._stream.push(text, dict(self.meta))
+            self._stream.push(text, self.meta)
         if chunk.reasoning:
             self._reasoning.append(chunk.reasoning)
             if self._thoughts is not None:
@@ -65,14 +65,18 @@ class OutputRecord:
 
     def _report(self, chunk: Chunk, finish: Finish) -> None:
         self.finish, self.usage = finish, chunk.usage or finish.usage
-        self.meta |= usage_report(self.usage)
-        self.meta["finish_reason"] = {"type": finish.reason, "matched": finish.matched}
+        meta = {
+            **self.meta,
+            **usage_report(self.usage),
+            "finish_reason": {"type": finish.reason, "matched": finish.matched},
+        }
         if chunk.logprobs is not None or self._logprobs:
-            self.meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in self._logprobs]
+            meta["output_token_logprobs"] = [(entry.logprob, entry.token, None) for entry in self._logprobs]
             if any(entry.top for entry in self._logprobs):
-                self.meta["output_top_logprobs"] = [
+                meta["output_top_logprobs"] = [
                     [(logprob, token, None) for token, logprob in entry.top] for entry in self._logprobs
                 ]
+        self.meta = meta  # another one, as readers of the stream have those before
 
 
 def usage_report(usage: Usage) -> dict[str, Any]:

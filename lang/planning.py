@@ -11,6 +11,8 @@ from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord
 from palmette.runtime.messages.branches import BeginRole, EndRole, ExtendStep, Part, Step, Text
 
+_COMPUTES = (Generation, Selection)  # a tuple, as a union would be made anew for each node
+
 Passive = tuple[Node, Part]
 """A node that computes nothing, and what it appends."""
 
@@ -45,7 +47,7 @@ def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tup
     planned: list[Planned] = []
     parts, passive = list(pending), list[Passive]()
     for node, where in batch:
-        if isinstance(node, Generation | Selection):
+        if isinstance(node, _COMPUTES):
             planned.append(Planned(node.step(tuple(parts)), (where, node), node, passive))
             parts, passive = [], []
         else:

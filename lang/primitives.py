@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec
 
 import msgspec
 
@@ -16,10 +17,26 @@ from palmette.lang.types import OutputType, output_type
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Jump
 
+P = ParamSpec("P")
 _AnyType = type  # gen has a parameter of that name
 
 
+def _remembered(function: Callable[P, Expr]) -> Callable[P, Expr]:
+    """Programs write the same expressions again and again: what was made of the same arguments is used again."""
+    remembered = functools.lru_cache(maxsize=1024, typed=True)(function)
+
+    @functools.wraps(function)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Expr:
+        try:
+            return remembered(*args, **kwargs)  # type: ignore[arg-type]
+        except TypeError:  # an argument that can't be looked up, as a list; or what the function itself raises
+            return function(*args, **kwargs)
+
+    return made
+
+
 @names_keywords
+@_remembered
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,

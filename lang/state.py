@@ -35,6 +35,8 @@ from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.tool_chats import Said
 
+_TEXTS = (TextNode, AnyOrder)
+
 
 class ProgramState:
     """What a program has appended, and its variables. Made by running a program, never directly.
@@ -381,7 +383,7 @@ class ProgramState:
         nodes: list[Node] = []
         settling = self._settling
         for item in items:
-            if isinstance(item, TextNode | AnyOrder):
+            if isinstance(item, _TEXTS):
                 if (text := settling.text(item)) is not None:
                     nodes.append(text)
             elif isinstance(item, GenNode):
