@@ -50,7 +50,9 @@ def failure(
 
 
 def shortened(text: str) -> str:
-    """`text` without its middle where it is too long: the beginning says what is wrong, the end what to do."""
+    """`text` without its middle where it is too long: the beginning says what is wrong, the end what to do. Halves of
+    characters are written out, since no answer can hold them."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2

@@ -54,6 +54,13 @@ def _whole(text: str) -> int | float:
     return value if -(2**63) <= value < 2**64 else float(text)
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    for name, _ in pairs:
+        if not name.isascii():
+            name.encode()  # as in _string, which names don't go through
+    return dict(pairs)
+
+
 def _constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
@@ -64,7 +71,7 @@ class _PieceByPiece(json.JSONDecoder):
     scan_once: Callable[[str, int], tuple[Any, int]]
 
     def __init__(self) -> None:
-        super().__init__(parse_constant=_constant, parse_int=_whole)
+        super().__init__(parse_constant=_constant, parse_int=_whole, object_pairs_hook=_object)
         self.parse_string = _string
         self.parse_object = decoder.JSONObject  # type: ignore[attr-defined]
         self.parse_array = decoder.JSONArray  # type: ignore[attr-defined]

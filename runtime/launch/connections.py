@@ -32,6 +32,7 @@ SPARE = 16  # connections beyond the bound: to be told so, and for operators
 NEAR_ONLY = 8  # of them, for clients on this machine
 FRESH_SECONDS = 0.5  # a connection that is no older doesn't make room: its request may be under way
 SPARE_SECONDS = 2.0  # for a head on a spare connection
+HEAD_BYTES = 16 << 10  # of a head, give or take as much again
 LINGER_SECONDS = 5.0  # for the rest of a body whose answer is out already
 OPERATORS = (*OPEN_PATHS, "/metrics", "/cache", "/abort", "/flush_cache")
 BUSY = "Too many connections are open."
@@ -128,8 +129,10 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head_since: float | None = None  # when the head that isn't whole yet began
         self._linger_until: float | None = None
+        self._parting = False  # the last answer is out: what else comes is thrown away
         self._unsent: tuple[int, float] = (0, 0.0)  # bytes that the reader hadn't taken, and since when not one less
         self.near = False
+        self._judged: object = None  # the request whose framing has been looked at
 
     # --- what uvicorn's protocol calls ---
 
@@ -139,6 +142,7 @@ class Connection(H11Protocol):
         self.near = is_near({"client": self.client, "headers": []})
         if not self._house.admit(self, now):
             self._answer(503, BUSY, "TooManyConnections")
+            self.transport.close()
             return
         self._head_since = now
         self._house.waits(self, now)
@@ -151,9 +155,15 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        super().data_received(data)
+        step = HEAD_BYTES if self.conn.their_state is h11.IDLE else max(1, len(data))
+        for begin in range(0, len(data), step):  # so that a long head is noticed before it has been read
+            if self._parting or self.transport.is_closing():
+                return
+            super().data_received(data[begin : begin + step])
+        if self.cycle is not None and self.cycle is not self._judged:
+            self._judged = self.cycle
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in self.headers}:
+                self.cycle.keep_alive = False  # two lengths: what is behind it may be no request (RFC 9112, 6.1)
         self._note_state()
 
     def on_response_complete(self) -> None:
@@ -182,6 +192,8 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _note_state(self) -> None:
+        if self._parting:
+            return
         if not self._has_no_request:
             self._head_since = self._linger_until = None
             self._house.works(self)
@@ -200,7 +212,8 @@ class Connection(H11Protocol):
             return
         if not self.transport.is_closing():
             if self._linger_until is not None and now > self._linger_until:
-                self._house.metrics.refused.labels("body").inc()
+                if not self._parting:
+                    self._house.metrics.refused.labels("body").inc()
                 self.transport.close()
             elif self._head_is_late(now):
                 self._house.metrics.refused.labels("head").inc()
@@ -208,7 +221,7 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self._house.pause, self._look)
 
     def _head_is_late(self, now: float) -> bool:
-        if self._head_since is None or not self._has_no_request:
+        if self._head_since is None or self._parting or not self._has_no_request:
             return False
         limit = self._house.limits.head_seconds
         if self._house.is_spare(self):
@@ -227,7 +240,11 @@ class Connection(H11Protocol):
         return now - since > self._house.limits.send_seconds
 
     def _answer(self, status: int, message: str, code: str) -> None:
-        """An answer that no request asked for, or none that could be read; then it is over."""
+        """An answer that no request asked for, or none that could be read; then it is over.
+
+        The client may be sending still, and would lose the answer if the connection were closed on it: so the rest is
+        taken for a while, and thrown away.
+        """
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.drop()  # inside another answer there is no place for it
             return
@@ -237,7 +254,11 @@ class Connection(H11Protocol):
             headers.append((b"retry-after", b"1"))
         for event in (h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        self._parting = True
+        self._linger_until = self.loop.time() + LINGER_SECONDS
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
 
 class _OperatorsOnly:
