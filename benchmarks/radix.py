@@ -220,11 +220,11 @@ def object_bytes(cache: RadixCache) -> int:
     total = 0
     for node in cache.tree.nodes():
         children = node.children
-        parts = [node, children, node.pages, node.key]
+        parts = [node, node.pages, node.key]
         if node.past is not None:
             parts.append(node.past)
         if children:
-            parts += [children._nodes, children._heads]
+            parts += [children, children._nodes, children._heads]
         total += sum(map(sys.getsizeof, parts)) + GC_BYTES * sum(map(gc.is_tracked, parts))
         total -= len(node.key) + TOKEN_BYTES * len(node.pages)
     return total

@@ -37,7 +37,7 @@ class Node:
         self.key = key
         self.pages = pages
         self.parent = parent
-        self.children = Children()
+        self.children = NO_CHILDREN
         self.leases = 0
         self.tails = 0
         self.uses = 0
@@ -53,6 +53,12 @@ class Node:
     def spare(self) -> int:
         """Pages that could be evicted once everything below the node is gone."""
         return 0 if self.leases else len(self.pages) - (self.tails > 0)
+
+    def adopt(self, child: Node) -> None:
+        """Hangs the child below the node. A leaf has no set of its own: most nodes are leaves."""
+        if self.children is NO_CHILDREN:
+            self.children = Children()
+        self.children.add(child)
 
     def path(self) -> Iterator[Node]:
         """The node, its parent, … the root."""
@@ -227,6 +233,9 @@ class Children:
         lower._nodes, upper._nodes = self._nodes[:middle], self._nodes[middle:]
         lower._heads, upper._heads = self._heads[:middle], self._heads[middle:]
         return [lower, upper]
+
+
+NO_CHILDREN = Children()  # of all leaves; nothing is ever added to it
 
 
 def _first_key(part: Children) -> bytes:

@@ -127,7 +127,7 @@ class RadixTree:
         if node.scores is not None:
             cut_tokens = pages * self.page_size
             upper.scores, node.scores = node.scores[:cut_tokens], node.scores[cut_tokens:]
-        upper.children.add(node)
+        upper.adopt(node)
         self.node_count += 1
         if self.events is not None:
             self.events.split(upper, node)
@@ -139,7 +139,7 @@ class RadixTree:
         node = Node(key, pages, parent, self.clock())
         node.leases = leases
         node.priority = priority
-        parent.children.add(node)
+        parent.adopt(node)
         self.node_count += 1
         self.page_count += len(pages)
         self.evictable += node.spare

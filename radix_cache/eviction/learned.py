@@ -46,7 +46,7 @@ class Past:
         self.gap = gap  # between the last two uses, where there were two
         self.new = new  # length of what the last request through here added
         self.answer = answer  # 1 + length of what it generated; 0: not known
-        self.reach = 0  # where in the path what is or was here and what was evicted below ended, in bytes
+        self.reach = 0  # where in the path what has been evicted here or below ended, in bytes
         self.start = 0  # where in the path the node's key starts, in bytes
         self.class_: int | None = None  # None: not known since the traits changed
         self.use: int | None = None  # the followed one
@@ -141,6 +141,7 @@ class HitDensity(EvictionPolicy):
         self._cached -= len(node.key) - at
         if past.ends:
             past.ends, past.class_ = False, None
+        past.reach = max(past.reach, past.start + len(node.key))
         if at:
             return
         if past.use is None or not self._survival.uses.waits(past.use):
@@ -164,7 +165,6 @@ class HitDensity(EvictionPolicy):
         for step in path:
             each = _past(step)
             each.new, each.answer, each.class_ = end.new, answer, None
-            each.reach = max(each.reach, each.start + len(step.key))
         chosen = self._random.choices(path, [len(step.pages) for step in path])[0]
         past = _past(chosen)
         traits = _traits(chosen, past)
