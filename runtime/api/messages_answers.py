@@ -139,8 +139,10 @@ class MessageErrorDetail(Answer):
         "authentication_error",
         "permission_error",
         "not_found_error",
+        "request_too_large",
         "rate_limit_error",
         "timeout_error",
+        "overloaded_error",
         "api_error",
     ]
     message: str

@@ -17,7 +17,16 @@ from palmette.runtime.api.access import Keys
 from palmette.runtime.api.app import ApiOptions
 from palmette.runtime.api.errors import error_body, error_response
 from palmette.runtime.api.messages_answers import MessageAnswer, MessageError, MessageEvent
-from palmette.runtime.errors import EngineDied, Forbidden, InvalidRequest, Overloaded, PalmetteError, TimedOut
+from palmette.runtime.errors import (
+    BodyTooLarge,
+    EngineDied,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    PalmetteError,
+    TimedOut,
+)
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo", "unit": "c"}}\n</tool_call>'
 SECOND = '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
@@ -466,6 +475,14 @@ def test_wrong_requests_name_the_field(http: httpx.Client, fields: dict[str, Any
         assert words in told["error"]["message"]
 
 
+def test_a_path_is_said_once(http: httpx.Client) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    for field, wrong in (("messages", [{"role": "user", "content": [image]}]), ("tools", [{"type": "x", "name": "y"}])):
+        answer = http.post("/v1/messages", json={"max_tokens": 9, "messages": HI, field: wrong})
+        message = answer.json()["error"]["message"]
+        assert message.count(f"{field}.0") == 1, message
+
+
 def test_errors_are_the_client_s(client: anthropic.Anthropic, http: httpx.Client) -> None:
     given: Any = {"max_tokens": 5, "messages": HI}
     with pytest.raises(anthropic.NotFoundError) as missing:
@@ -601,7 +618,9 @@ def test_what_is_nested_deeply_is_refused_at_worst(http: httpx.Client, depth: in
     ("error", "kind"),
     [
         (Overloaded("x"), "rate_limit_error"),
-        (EngineDied("x"), "api_error"),
+        (EngineDied("x"), "overloaded_error"),
+        (BodyTooLarge("x"), "request_too_large"),
+        (InternalError("x"), "api_error"),
         (TimedOut("x"), "timeout_error"),
         (Forbidden("x"), "permission_error"),
         (InvalidRequest("response_format is x", param="response_format"), "invalid_request_error"),
