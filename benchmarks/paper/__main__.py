@@ -27,7 +27,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.model import open_model
-from benchmarks.paper.catalogue import WARM_UP, WORKLOADS
+from benchmarks.paper.catalogue import PAPER, WARM_UP, WORKLOADS
 from benchmarks.paper.material import Draw, Material, load_material
 from benchmarks.paper.results import Measurement, chart, goals, summarise, table
 from benchmarks.paper.systems import SYSTEMS, RunFailed, Running
@@ -167,7 +167,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = ",".join(WORKLOADS)
+    names = ",".join(each.name for each in PAPER)
     parser.add_argument("--workloads", type=_names(WORKLOADS), default=names, help=f"default: {names}")
     parser.add_argument(
         "--against", type=_names(SYSTEMS), default="palmette,vllm,llama-cpp", help=f"of {','.join(SYSTEMS)}"

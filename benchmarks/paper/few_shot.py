@@ -79,10 +79,22 @@ async def plain_hellaswag(client: Plain, shots: str, story: str, endings: Sequen
     return {"ending": await client.choose(shots + story, endings)}
 
 
+@pt.function
+def drawn(s: Any, shots: str, story: str, endings: Sequence[str]) -> None:
+    """The same choice as servers' structured outputs make: token by token among the endings that are left."""
+    s += shots + story
+    most = max(map(len, endings))
+    s += pt.gen("ending", choices=list(endings), choices_method="sample", temperature=0, max_tokens=most)
+
+
 FEW_SHOT = (
     Workload("mmlu", "MMLU-like: 5 shots, a letter of four", mmlu_items, mmlu, plain_mmlu, ("letter",)),
     Workload(
         "hellaswag", "HellaSwag-like: 20 shots, an ending of four", hellaswag_items, hellaswag, plain_hellaswag,
+        ("ending",),
+    ),
+    Workload(
+        "hellaswag-drawn", "the same, its ending drawn token by token", hellaswag_items, drawn, plain_hellaswag,
         ("ending",),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import palmette as pt
 from benchmarks.paper.__main__ import Comparison, parse
-from benchmarks.paper.catalogue import WORKLOADS
+from benchmarks.paper.catalogue import PAPER, WORKLOADS
 from benchmarks.paper.material import Draw, generated_material, load_material
 from benchmarks.paper.plain import FLAVOURS, Usage, first_top_logprobs
 from benchmarks.paper.results import Measurement, chart, goals, summarise, table
@@ -76,7 +76,7 @@ class ScriptedPlain:
         return await self.chat(messages, max_tokens)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", [each.name for each in PAPER])
 def test_both_writings_send_the_same_prompts_and_read_the_same_outputs(name: str) -> None:
     workload = WORKLOADS[name]
     prompts: list[str] = []
@@ -103,6 +103,20 @@ def test_both_writings_send_the_same_prompts_and_read_the_same_outputs(name: str
     while backend.open_branches and time.monotonic() < until:
         time.sleep(0.01)
     assert backend.open_branches == 0
+
+
+def test_an_ending_is_drawn_behind_the_prompt_that_it_is_selected_behind() -> None:
+    prompts: list[str] = []
+    scored: list[str] = []
+    backend = ScriptedBackend(
+        lambda prompt: prompts.append(prompt) or " ending",  # type: ignore[func-returns-value]
+        score=lambda prompt, choice: scored.append(prompt) or -1.0,  # type: ignore[func-returns-value]
+    )
+    items = WORKLOADS["hellaswag"].items(draw("hellaswag"))
+    for name in ("hellaswag", "hellaswag-drawn"):
+        for item in items:
+            assert WORKLOADS[name].program.run(**item, backend=backend)["ending"]
+    assert list(dict.fromkeys(scored)) == prompts
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -249,7 +263,7 @@ async def test_nothing_starts_when_the_budget_is_spent_and_the_limit_reaches_the
     assert not asked.arguments.out.exists()
     asked.deadline += 100
     await asked.measure_all([system])
-    assert system.limits == [7.0] * len(WORKLOADS)
+    assert system.limits == [7.0] * len(PAPER)
     asked.tell()
     assert asked.arguments.out.with_suffix(".svg").read_text().startswith("<svg")
 
@@ -289,7 +303,7 @@ def test_ratios_are_of_medians_and_the_means_are_geometric() -> None:
 
 
 def test_what_isnt_a_workload_or_a_system_is_refused() -> None:
-    assert parse([]).workloads == list(WORKLOADS)
+    assert parse([]).workloads == [each.name for each in PAPER]
     assert set(parse([]).against) <= set(SYSTEMS)
     for wrong in (["--workloads", "nothing"], ["--against", "nobody"]):
         with pytest.raises(SystemExit):
