@@ -76,15 +76,24 @@ class Sampler {
       drawn.failed = NOT_FINITE;
       return;
     }
-    const float* row = adjust(plan, index, raw);
-    const float best = row == raw ? most : peak(row, plan.vocabulary);
+    const uint32_t* mask = sample.mask > 0 ? plan.masks + int64_t(sample.mask - 1) * plan.mask_words : nullptr;
+    float best = most;
+    const float* row = raw;
+    if (adjusts(plan, index)) {
+      row = adjust(plan, index, raw);
+      if (mask != nullptr) bar(row, mask, plan.mask_words, plan.vocabulary);
+      best = peak(row, plan.vocabulary);
+    } else if (mask != nullptr) {
+      best = bar(raw, mask, plan.mask_words, plan.vocabulary);
+      row = row_.data();
+    }
     int token;
     if (!std::isfinite(best)) {
       token = -1;  // bias, penalties and mask have left no number
     } else if (sample.temperature == 0 || sample.top_k == 1) {
       token = first_of(row, plan.vocabulary, best);
     } else {
-      weigh(row, plan.vocabulary, best, sample.temperature);
+      weigh(row, plan.vocabulary, best, sample.temperature, mask, plan.mask_words);
       const double noise = uniform_noise(sample.seed, sample.output_index);
       const bool filtered = sample.top_k > 0 || sample.top_p < 1 || sample.min_p > 0;
       token = filtered ? draw_filtered(plan.vocabulary, sample.top_k, sample.top_p, sample.min_p, noise)
@@ -137,11 +146,16 @@ class Sampler {
     return 0;
   }
 
+  static bool adjusts(const SamplePlan& plan, int index) {
+    return part(plan.bias_starts, index) != part(plan.bias_starts, index + 1) ||
+           part(plan.seen_starts, index) != part(plan.seen_starts, index + 1);
+  }
+
+  // Bias and penalties.
   const float* adjust(const SamplePlan& plan, int index, const float* raw) {
     const Sample& sample = plan.sample[index];
     const int bias = part(plan.bias_starts, index), bias_end = part(plan.bias_starts, index + 1);
     const int seen = part(plan.seen_starts, index), seen_end = part(plan.seen_starts, index + 1);
-    if (bias == bias_end && seen == seen_end && sample.mask == 0) return raw;
     row_.assign(raw, raw + plan.vocabulary);
     for (int i = bias; i < bias_end; i++)
       if (there(plan, plan.bias_tokens[i])) row_[plan.bias_tokens[i]] += plan.bias_values[i];
@@ -152,32 +166,56 @@ class Sampler {
       value = value > 0 ? value / sample.repetition : value * sample.repetition;
       value = value - float(count) * sample.frequency - (count > 0 ? sample.presence : 0.0f);
     }
-    if (sample.mask > 0) bar(plan.masks + int64_t(sample.mask - 1) * plan.mask_words, plan.mask_words, plan.vocabulary);
     return row_.data();
   }
   static bool there(const SamplePlan& plan, int token) { return token >= 0 && token < plan.vocabulary; }
   static int part(const int32_t* starts, int index) { return starts == nullptr ? 0 : starts[index]; }
 
-  // What the mask doesn't allow, or has no bit for, becomes −infinity.
-  void bar(const uint32_t* mask, int words, int count) {
+  // row_ is x, with −infinity for what the mask doesn't allow, or has no bit for. The largest of it, where x has no NaN.
+  float bar(const float* x, const uint32_t* mask, int words, int count) {
     const vi bits = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+    row_.resize(count);
+    const vf none = splat(-INFINITY);
+    vf most = none;
+    float found = -INFINITY;
     for (int from = 0; from < count; from += LANES) {
       const uint32_t word = from / 32 < words ? mask[from / 32] >> from % 32 & 0xffff : 0;
-      float* at = row_.data() + from;
-      if (from + LANES <= count) store(at, (splat(int32_t(word)) & bits) != 0 ? load<vf>(at) : splat(-INFINITY));
-      else
-        for (int i = 0; i < count - from; i++)
-          if (!(word >> i & 1)) at[i] = -INFINITY;
+      float* to = row_.data() + from;
+      if (from + LANES <= count) {
+        if (word == 0) {
+          store(to, none);
+          continue;
+        }
+        const vf v = (splat(int32_t(word)) & bits) != 0 ? load<vf>(x + from) : none;
+        store(to, v);
+        most = max(most, v);
+      } else {
+        for (int i = 0; i < count - from; i++) to[i] = word >> i & 1 ? x[from + i] : -INFINITY, found = std::max(found, to[i]);
+      }
     }
+    return std::max(found, max_lanes(most));
   }
 
-  // weights_[i] = exp((x[i] − most) / temperature), and the sums of runs of RUN ids.
-  void weigh(const float* x, int count, float most, float temperature) {
+  // The mask allows none of the ids from `from` on that one run holds.
+  static bool barred(const uint32_t* mask, int words, int from) {
+    uint32_t any = 0;
+    for (int word = from / 32; word < std::min(words, (from + RUN) / 32); word++) any |= mask[word];
+    return any == 0;
+  }
+
+  // weights_[i] = exp((x[i] − most) / temperature), and the sums of runs of RUN ids. Where a mask allows nothing of a run
+  // they are 0, which needn't be worked out.
+  void weigh(const float* x, int count, float most, float temperature, const uint32_t* mask, int words) {
     weights_.resize(size_t(count) + LANES);
     sums_.clear();
     const float inverse = std::min(1.0f / temperature, 3e38f);
     for (int from = 0; from < count; from += RUN) {
       const int end = std::min(count, from + RUN);
+      if (mask != nullptr && barred(mask, words, from)) {
+        std::fill(weights_.begin() + from, weights_.begin() + end, 0.0f);
+        sums_.push_back(0);
+        continue;
+      }
       double sum = 0;
       for (int i = from; i < end; i += LANES) {
         vf v = splat(-INFINITY);
