@@ -33,6 +33,20 @@ class Turn:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRules:
+    """How an agent's turns are to be. `name`: of the agent; `answer`: the type of its answer; `parallel`: calls of one
+    turn at most; tokens that a call, the answer, and a thought before either may take."""
+
+    name: str
+    instructions: str
+    answer: Any
+    step_tokens: int
+    answer_tokens: int
+    thought_tokens: int
+    parallel: int
+
+
 Writing = Generator[str, Any, Turn]
 """Yields names of variables, is sent their values, returns the turn."""
 
@@ -67,27 +81,14 @@ class CallTurns:
     """Each turn of the assistant is JSON: a call, a list of them where several may run at once, or the final answer,
     which has the form of a call too. Results are turns of the user."""
 
-    def __init__(
-        self,
-        tools: ToolSet,
-        *,
-        name: str,
-        instructions: str,
-        answer: Any,
-        step_tokens: int,
-        answer_tokens: int,
-        thought_tokens: int,
-        parallel: int,
-    ) -> None:
+    def __init__(self, tools: ToolSet, rules: TurnRules) -> None:
         if FINAL in [each.name for each in tools]:
             raise InvalidRequest(f"A tool is named {FINAL!r}, as the answer is.", hint="Give it another name.")
         self._tools = tools
-        self._final = _final_tool(answer)
-        self._instructions = instructions
-        self._begun = f"{name}.begun"
-        self._step_tokens, self._answer_tokens, self._thought_tokens = step_tokens, answer_tokens, thought_tokens
-        self._parallel = parallel
-        self.most_tokens = thought_tokens + step_tokens + answer_tokens
+        self._rules = rules
+        self._final = _final_tool(rules.answer)
+        self._begun = f"{rules.name}.begun"
+        self.most_tokens = rules.thought_tokens + rules.step_tokens + rules.answer_tokens
 
     def begin(self, s: Any, task: str) -> None:
         if self._begun not in s:
@@ -97,11 +98,13 @@ class CallTurns:
 
     def _prompt(self) -> str:
         call = '{"name": …, "arguments": {…}}'
-        several = f" or up to {self._parallel} at once, as a list [{call}, …]," if self._parallel > 1 else ""
-        think = "Write a short thought on one line, and then" if self._thought_tokens else "Write"
+        several = (
+            f" or up to {self._rules.parallel} at once, as a list [{call}, …]," if self._rules.parallel > 1 else ""
+        )
+        think = "Write a short thought on one line, and then" if self._rules.thought_tokens else "Write"
         return "\n\n".join(
             [
-                *([self._instructions] if self._instructions else []),
+                *([self._rules.instructions] if self._rules.instructions else []),
                 f"You work with tools. Each line describes one as JSON:\n{described(self._tools)}",
                 f"{think} a call as JSON, {call},{several} and you are told what it returned. When you know the answer,"
                 f' write {{"name": "{FINAL}", "arguments": {{"answer": …}}}}.',
@@ -111,12 +114,12 @@ class CallTurns:
     def write(self, s: Any, name: str, *, last: bool, must_call: bool) -> Writing:
         thought = ""
         s += assistant_begin()
-        if self._thought_tokens and not last:
-            s += gen(f"{name}.thought", max_tokens=self._thought_tokens, stop="\n") + "\n"
-        most = self._answer_tokens if last else self._step_tokens
+        if self._rules.thought_tokens and not last:
+            s += gen(f"{name}.thought", max_tokens=self._rules.thought_tokens, stop="\n") + "\n"
+        most = self._rules.answer_tokens if last else self._rules.step_tokens
         s += gen(name, type=self._form(last=last, must_call=must_call), max_tokens=most)
         s += assistant_end()
-        if self._thought_tokens and not last:
+        if self._rules.thought_tokens and not last:
             thought = (yield f"{name}.thought").strip()
         return self._read((yield name), thought)
 
@@ -131,11 +134,11 @@ class CallTurns:
 
     @functools.cached_property
     def _call_form(self) -> OutputType:
-        return _form(self._tools, parallel=self._parallel)
+        return _form(self._tools, parallel=self._rules.parallel)
 
     @functools.cached_property
     def _any_form(self) -> OutputType:
-        return _form(self._tools, final=self._final, parallel=self._parallel)
+        return _form(self._tools, final=self._final, parallel=self._rules.parallel)
 
     def _read(self, written: list[ToolCall] | _Malformed, thought: str) -> Turn:
         if isinstance(written, _Malformed):
@@ -162,31 +165,19 @@ class CallTurns:
 class ReactTurns:
     """A text: Question, then Thought, Action and Observation again and again, then Answer."""
 
-    def __init__(
-        self,
-        tools: ToolSet,
-        *,
-        name: str,
-        instructions: str,
-        answer: Any,
-        step_tokens: int,
-        answer_tokens: int,
-        thought_tokens: int,
-        parallel: int,
-    ) -> None:
-        if thought_tokens < 8:
+    def __init__(self, tools: ToolSet, rules: TurnRules) -> None:
+        if rules.thought_tokens < 8:
             raise InvalidRequest(
-                f"thought_tokens={thought_tokens!r}: mode 'react' needs 8 or more, as it decides in its thoughts.",
+                f"thought_tokens={rules.thought_tokens!r}: mode 'react' needs 8 or more, since it decides in thoughts.",
                 hint="Use mode='calls' for an agent without thoughts.",
                 param="thought_tokens",
             )
         self._tools = tools
-        self._answer = None if answer is str else output_type(answer)
-        self._instructions = instructions
-        self._begun = f"{name}.begun"
-        self._step_tokens, self._answer_tokens, self._thought_tokens = step_tokens, answer_tokens, thought_tokens
-        self._form = _form(tools, parallel=parallel)
-        self.most_tokens = thought_tokens + step_tokens + 2 * answer_tokens
+        self._rules = rules
+        self._answer = None if rules.answer is str else output_type(rules.answer)
+        self._begun = f"{rules.name}.begun"
+        self._form = _form(tools, parallel=rules.parallel)
+        self.most_tokens = rules.thought_tokens + rules.step_tokens + 2 * rules.answer_tokens
 
     def begin(self, s: Any, task: str) -> None:
         if self._begun not in s:
@@ -196,7 +187,7 @@ class ReactTurns:
 
     def _prompt(self) -> str:
         """In prose: small models copy a form that is shown to them with words in its places."""
-        tail = f"\n{self._instructions}\n" if self._instructions else ""
+        tail = f"\n{self._rules.instructions}\n" if self._rules.instructions else ""
         return (
             f"Questions are answered with tools. Each line describes one as JSON:\n{described(self._tools)}\n\n"
             "Each Question is followed by a Thought, and that by an Action, which is a call as JSON with name and"
@@ -210,7 +201,9 @@ class ReactTurns:
         if not last:
             ways = "Action" if must_call else "(Action|Answer)"
             pattern = rf" [^ \n][^\n]*\n{ways}:"
-            s += "Thought:" + gen(f"{name}.thought", regex=pattern, complete=True, max_tokens=self._thought_tokens)
+            s += "Thought:" + gen(
+                f"{name}.thought", regex=pattern, complete=True, max_tokens=self._rules.thought_tokens
+            )
             written: str = yield f"{name}.thought"
             thought, _, way = written.strip().rpartition("\n")
             if way not in ("Action:", "Answer:"):  # cut off, or held to no grammar
@@ -220,10 +213,10 @@ class ReactTurns:
         else:
             s += "Answer:"
         if last:
-            s += gen(f"{name}.answer", type=self._answer, max_tokens=self._answer_tokens, stop="\n") + "\n"
+            s += gen(f"{name}.answer", type=self._answer, max_tokens=self._rules.answer_tokens, stop="\n") + "\n"
             answer = yield f"{name}.answer"
             return Turn(thought, answered=True, answer=answer.strip() if isinstance(answer, str) else answer)
-        s += " " + gen(name, type=self._form, max_tokens=self._step_tokens) + "\n"
+        s += " " + gen(name, type=self._form, max_tokens=self._rules.step_tokens) + "\n"
         calls: list[ToolCall] | _Malformed = yield name
         if isinstance(calls, _Malformed):
             return Turn(thought, problem=f"that is no call ({calls.problem}); write one, whole.")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from palmette.lang.agent_loop import AgentLoop
 from palmette.lang.agent_results import AgentResult, AgentStep
-from palmette.lang.agent_turns import CallTurns, ReactTurns, Turns
+from palmette.lang.agent_turns import CallTurns, ReactTurns, TurnRules, Turns
 from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
 from palmette.lang.native_turns import NativeTurns
 from palmette.lang.program import Program
@@ -178,8 +178,7 @@ def agent(
     _check_whole("result_characters", result_characters, 1)
     if mode not in _MODES:
         raise InvalidRequest(f"mode={mode!r} is not one of {', '.join(_MODES)}.", param="mode")
-    turns = _MODES[mode](
-        tools,
+    rules = TurnRules(
         name=name,
         instructions=instructions,
         answer=answer,
@@ -188,6 +187,7 @@ def agent(
         thought_tokens=thinks,
         parallel=parallel,
     )
+    turns = _MODES[mode](tools, rules)
     if tokens is not None:
         _check_whole("tokens", tokens, 1)
         if tokens < turns.most_tokens:
@@ -212,7 +212,11 @@ def agent(
     return Agent(loop)
 
 
-_MODES: Mapping[str, Callable[..., Turns]] = {"calls": CallTurns, "react": ReactTurns, "native": NativeTurns}
+_MODES: Mapping[str, Callable[[ToolSet, TurnRules], Turns]] = {
+    "calls": CallTurns,
+    "react": ReactTurns,
+    "native": NativeTurns,
+}
 
 
 def _check_interpreted(s: ProgramState) -> None:

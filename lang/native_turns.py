@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from palmette.lang.agent_turns import Turn
+from palmette.lang.agent_turns import Turn, TurnRules
 from palmette.lang.conversation import chatting
 from palmette.lang.tools import ToolCall, ToolSet
 from palmette.runtime.errors import InvalidRequest
@@ -22,37 +22,25 @@ class NativeTurns:
     """Calls and answers as the model was trained to write them. Arguments that its format doesn't hold to the schema
     are checked when they are run, and what is wrong with them is told to the model."""
 
-    def __init__(
-        self,
-        tools: ToolSet,
-        *,
-        name: str,
-        instructions: str,
-        answer: Any,
-        step_tokens: int,
-        answer_tokens: int,
-        thought_tokens: int,
-        parallel: int,
-    ) -> None:
-        if answer is not str:
+    def __init__(self, tools: ToolSet, rules: TurnRules) -> None:
+        if rules.answer is not str:
             raise InvalidRequest(
-                f"answer={answer!r}: in mode 'native' answers are text.", hint="Use mode='calls'.", param="answer"
+                f"answer={rules.answer!r}: in mode 'native' answers are text.", hint="Use mode='calls'.", param="answer"
             )
         self._tools = tuple(
             OfferedTool(name=each.name, description=each.description, parameters=each.parameters) for each in tools
         )
-        self._instructions = instructions
-        self._step_tokens, self._answer_tokens, self._parallel = step_tokens, answer_tokens, parallel
+        self._rules = rules
         self._messages: WeakKeyDictionary[Any, list[Said]] = WeakKeyDictionary()
         self._new: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # messages since the last turn was asked for
-        self.most_tokens = step_tokens + answer_tokens
+        self.most_tokens = rules.step_tokens + rules.answer_tokens
 
     def begin(self, s: Any, task: str) -> None:
         chatting(s._backend)
         if s not in self._messages:
             self._messages[s], self._new[s] = [], 0
-            if self._instructions:
-                self._say(s, Said(role="system", content=self._instructions))
+            if self._rules.instructions:
+                self._say(s, Said(role="system", content=self._rules.instructions))
         self._say(s, Said(role="user", content=task))
 
     def write(self, s: Any, name: str, *, last: bool, must_call: bool) -> Generator[str, Any, Turn]:
@@ -62,11 +50,11 @@ class NativeTurns:
             new=self._new[s],
             tools=self._tools,
             choice="none" if last else "required" if must_call else "auto",
-            parallel=self._parallel > 1,
-            max_tokens=self._answer_tokens if last else self._step_tokens,
+            parallel=self._rules.parallel > 1,
+            max_tokens=self._rules.answer_tokens if last else self._rules.step_tokens,
         )
         told: ToldTurn = yield name
-        calls = () if last else told.calls[: self._parallel]
+        calls = () if last else told.calls[: self._rules.parallel]
         self._messages[s].append(Said(role="assistant", content=told.text, calls=calls))
         self._new[s] = 0
         if calls:
