@@ -327,36 +327,14 @@ class RadixCache:
     def scored(self, key: bytes, namespace: str, start: int) -> array[float]:
         """The known log-probabilities of `key`'s tokens from position `start` on, float32 as they were kept, up to
         the first that isn't known or isn't cached. Nothing is leased."""
-        found = array("f")
-        for node, first, end in self._parts(key, namespace, start):
-            part = scores.known(node, first, end)
-            found += part
-            if len(part) < end - first:
-                break
-        return found
+        found = self._end_of(key, namespace)
+        return scores.known_along(*found, start) if found is not None else array("f")
 
     def keep_scores(self, key: bytes, namespace: str, start: int, logprobs: Sequence[float]) -> None:
         """Keeps the log-probabilities of `key`'s tokens from position `start` on, as far as those are cached."""
-        at = 0
-        for node, first, end in self._parts(key, namespace, start):
-            scores.keep(node, first, logprobs[at : at + end - first])
-            at += end - first
-
-    def _parts(self, key: bytes, namespace: str, start: int) -> list[tuple[Node, int, int]]:
-        """Where `key`'s cached tokens from position `start` on lie: nodes, each with a range of its tokens."""
         found = self._end_of(key, namespace)
-        if found is None:
-            return []
-        node, end = found
-        parts: list[tuple[Node, int, int]] = []
-        position = 0
-        for step in reversed(list(node.path())):
-            length = tokens.count(step.key)
-            first, last = max(0, start - position), min(length, end - position)
-            if first < last:
-                parts.append((step, first, last))
-            position += length
-        return parts
+        if found is not None:
+            scores.keep_along(*found, start, logprobs)
 
     # Events
 
@@ -399,29 +377,6 @@ class RadixCache:
         self.pool.give_back(gone)
         return len(gone)
 
-    # Quarantine
-
-    def quarantine(self, pages: Iterable[PageId], nodes: Iterable[Node], orphans: Iterable[Lease] = ()) -> list[Lease]:
-        """Takes damaged state out of use: drops the subtrees of `nodes`, and never hands out `pages` again.
-
-        Pages of the dropped subtrees are quarantined too, since requests may be reading them. `orphans` are
-        leases that nobody holds any more; they hold nothing from now on. Returns the other leases that touched
-        any of it, marked lost: their requests must fail, and `finish` then only frees what is private.
-        """
-        for orphan in orphans:
-            self.leases.discard(orphan)
-            orphan.lost = orphan.released = True
-        self.pool.quarantine(pages)
-        dropped: set[Node] = set()
-        for node in nodes:
-            dropped.update(self.tree.detach(node) if node not in dropped else ())
-        self.pool.quarantine(page for node in dropped for page in node.pages)
-        lost = [lease for lease in self.leases if not dropped.isdisjoint(self._touched(lease))]
-        for lease in lost:
-            lease.lost = True
-        self._relock()
-        return lost
-
     def reset(self) -> None:
         """Forgets everything, quarantine too: for a state that can't be mended. Nobody may use any page any more."""
         for lease in self.leases:
@@ -433,22 +388,3 @@ class RadixCache:
         self.tree = RadixTree(self.page_size, EvictionOrder(self._eviction, clock), clock, self.pins)
         if events is not None:
             self.tree.events = events.cleared()
-
-    def _touched(self, lease: Lease) -> list[Node]:
-        source = lease._tail_parent.children.starting_with(lease._tail_key) if lease.tail is not None else None
-        return [*lease._node.path(), *([source] if source is not None else [])]
-
-    def _relock(self) -> None:
-        """Counts leases and tails of every node anew from the live leases."""
-        for node in self.tree.nodes():
-            node.leases = node.tails = 0
-        for lease in self.leases:
-            if lease.lost:
-                continue
-            for node in lease._node.path():
-                node.leases += 1
-            if lease.tail is not None:
-                source = lease._tail_parent.children.starting_with(lease._tail_key)
-                assert source is not None
-                source.tails += 1
-        self.tree.recount()

@@ -44,3 +44,37 @@ def known(node: Node, first: int, end: int) -> array[float]:
         if math.isnan(value):
             return values[:index]
     return values
+
+
+def known_along(node: Node, end: int, start: int) -> array[float]:
+    """Values of the path's tokens from position `start` on, up to `end`, which lies in the node, or the first that is
+    unknown."""
+    found = array("f")
+    for step, first, last in _parts(node, end, start):
+        part = known(step, first, last)
+        found += part
+        if len(part) < last - first:
+            break
+    return found
+
+
+def keep_along(node: Node, end: int, start: int, values: Sequence[float]) -> None:
+    """`values` belong to the path's tokens from position `start` on; those from `end` on, which lies in the node, are
+    left out."""
+    at = 0
+    for step, first, last in _parts(node, end, start):
+        keep(step, first, values[at : at + last - first])
+        at += last - first
+
+
+def _parts(node: Node, end: int, start: int) -> list[tuple[Node, int, int]]:
+    """Where the path's tokens from position `start` up to `end` lie: nodes, each with a range of its tokens."""
+    parts: list[tuple[Node, int, int]] = []
+    position = 0
+    for step in reversed(list(node.path())):
+        length = tokens.count(step.key)
+        first, last = max(0, start - position), min(length, end - position)
+        if first < last:
+            parts.append((step, first, last))
+        position += length
+    return parts

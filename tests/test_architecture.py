@@ -61,7 +61,7 @@ TORCH_FREE = ("lang", "runtime.messages", "runtime.scheduler", "runtime.text", "
               "runtime.api", "runtime.link", "runtime.roofline", "runtime.step_time",
               "runtime.simulation", "runtime.recording", "runtime.grammar", "runtime.parsers")  # fmt: skip
 TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invariants", "dump", "oracle", "hints",
-                    "lease", "pins", "scores", "events", "belady")  # fmt: skip
+                    "lease", "pins", "scores", "events", "belady", "quarantine")  # fmt: skip
 
 # Modules that import ours inside a function, each with its reason.
 LAZY = {"runtime.checkpoint.resolve": "a start that has its model shouldn't wait for the download's imports"}

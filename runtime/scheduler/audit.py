@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from palmette.radix_cache.cache import Lease, RadixCache
 from palmette.radix_cache.invariants import Violation, check_invariants
+from palmette.radix_cache.quarantine import quarantine as take_out
 from palmette.runtime.scheduler.running import RunningSet
 from palmette.runtime.scheduler.sequence import Sequence
 
@@ -45,6 +46,6 @@ def quarantine(findings: Findings, cache: RadixCache, running: RunningSet) -> li
     log.error("radix cache: %s", findings)
     pages = [page for violation in findings.violations for page in violation.pages]
     nodes = [node for violation in findings.violations for node in violation.nodes]
-    lost = cache.quarantine(pages, nodes, findings.orphans)
+    lost = take_out(cache, pages, nodes, findings.orphans)
     damaged = cache.pool.quarantined
     return [sequence for sequence in running if sequence.lease in lost or not damaged.isdisjoint(sequence.pages)]

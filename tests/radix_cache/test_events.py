@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.key import page_hashes, root_hash
+from palmette.radix_cache.quarantine import quarantine
 from palmette.runtime.messages.kv_events import KvEvent, PagesCleared, PagesRemoved, PagesStored
 from palmette.runtime.messages.tokens import pack
 
@@ -68,6 +69,6 @@ def test_a_quarantine_removes_what_it_drops() -> None:
     cache.listen(heard.append)
     run(cache, list(range(12)))
     heard.clear()
-    cache.quarantine([], list(cache.tree.roots[""].children))
+    quarantine(cache, [], list(cache.tree.roots[""].children))
     assert [len(event.hashes) for event in heard if isinstance(event, PagesRemoved)] == [3]
     assert not list(cache.tree.nodes())

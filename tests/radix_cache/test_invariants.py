@@ -11,6 +11,7 @@ from palmette.radix_cache.cache import Lease, RadixCache
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
 from palmette.radix_cache.pages import PageId
+from palmette.radix_cache.quarantine import quarantine
 from palmette.runtime.messages.tokens import pack
 
 SHARED = [0, 1, 2, 3]
@@ -104,7 +105,7 @@ def test_a_quarantine_drops_what_is_damaged_and_fails_who_touched_it() -> None:
     pages = [page for violation in violations for page in violation.pages]
     nodes = [node for violation in violations for node in violation.nodes]
 
-    assert cache.quarantine(pages, nodes) == [hurt]
+    assert quarantine(cache, pages, nodes) == [hurt]
 
     assert hurt.lost
     assert not sound.lost
@@ -123,7 +124,7 @@ def test_a_quarantine_drops_what_is_damaged_and_fails_who_touched_it() -> None:
 def test_a_quarantine_of_a_root_resets_its_namespace() -> None:
     cache = grown()
     lease = cache.match(pack([*SHARED, 1]), "")
-    assert cache.quarantine([], [cache.tree.roots[""]]) == [lease]
+    assert quarantine(cache, [], [cache.tree.roots[""]]) == [lease]
     assert check_invariants(cache, []) == []
     assert (cache.cached_pages, cache.quarantined_pages) == (0, 7)
     lease.release()
