@@ -87,8 +87,10 @@ class HttpBackend:
             options = msgspec.to_builtins(turn.params)  # those that aren't defaults; the server refuses what it has not
             options |= {"priority": turn.priority} if turn.priority is not None else {}
             options |= {"deadline": turn.timeout} if turn.timeout is not None else {}
-            salt = {"cache_salt": namespace} if namespace else {}
-            return await self.post("/v1/chat/completions", {"model": "default", **options, **body, **salt})
+            options |= {"cache_salt": namespace} if namespace else {}
+            for tool in body["tools"]:
+                tool["function"]["strict"] = True  # as in process: calls are held to their schemas, and closed
+            return await self.post("/v1/chat/completions", {"model": "default", "complete": True, **options, **body})
 
         return PostedChat(post)
 

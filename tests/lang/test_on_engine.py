@@ -209,7 +209,7 @@ def test_200_programs_at_once(engine) -> None:
 
     before = threading.active_count()
     states = [short.run(number, backend=engine, temperature=0.0) for number in range(200)]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     alone = short.run(7, backend=engine, temperature=0.0)
     assert states[7]["x"] == alone["x"]
     assert all(state.get_meta_info("x")["completion_tokens"] == 3 for state in states)

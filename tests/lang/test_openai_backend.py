@@ -105,6 +105,10 @@ def test_an_agent_with_calls_in_the_models_own_format(url: str, api: OpenAI, kin
         assert isinstance(result.answer, str)
         assert result.usage.calls == len(result.steps) + 1
         assert [call.kind for call in result.trace()][:3] == ["gen", "tool", "gen"]
+    if kind == "server":
+        with sgl.Engine(model="tiny", kv_tokens=16384, threads=1) as engine:
+            here, there = (helper.run("Light!", seed=1, backend=each) for each in (engine, backend))
+        assert (here.answer, here.calls, here.ended) == (there.answer, there.calls, there.ended)
     elsewhere = helper.run("Light!", stop_regex="x+", namespace="n", backend=backend)
     if kind == "openai":
         assert "namespace='n'" in str(elsewhere.error)
