@@ -8,6 +8,7 @@ the one at hand does. Made by schema/compile.py.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from time import thread_time
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,8 +17,9 @@ from llguidance import LLMatcher
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
+from palmette.runtime.grammar.distinct_items import Rests
 from palmette.runtime.grammar.distinct_reading import Frame, Reading, canonical_text
-from palmette.runtime.grammar.llg import LlgMatcher, closer_of
+from palmette.runtime.grammar.llg import PATIENCE, SLOW, LlgMatcher, closer_of
 from palmette.runtime.grammar.protocol import Mask, TokenSpace, check_count, mask_words
 from palmette.runtime.grammar.schema.distinct import Node
 
@@ -49,16 +51,6 @@ class TextTokens:
         bits[: len(self.pieces)] = wanted
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
-    def starting(self, text: bytes) -> Iterator[int]:
-        """Tokens that `text` starts with."""
-        node: int | None = 0
-        for byte in text:
-            assert node is not None
-            node = self.trie.child(node, byte)
-            if node is None:
-                return
-            yield from self.trie.ending_at(node)
-
 
 _tokens: WeakKeyDictionary[TokenSpace, TextTokens] = WeakKeyDictionary()
 
@@ -73,14 +65,18 @@ def text_tokens(space: TokenSpace) -> TextTokens:
 class DistinctMatcher:
     """A Matcher. See the protocol."""
 
-    def __init__(self, inner: LlgMatcher, root: Node, tokens: TextTokens) -> None:
+    def __init__(self, inner: LlgMatcher, ahead: LLMatcher, root: Node, tokens: TextTokens) -> None:
+        """`ahead`: the same grammar over bytes, at the start of a text, too: a vocabulary's masks leave of what is
+        forced one token alone, so that they don't tell which bytes may come."""
         self._inner = inner
+        self._ahead = ahead
         self._tokens = tokens
         self._root = root
         self._text = b""
         self._reading = Reading.start(root)
         self._before: list[tuple[Reading, int]] = []  # reading and length of the text, before each token
         self._stuck: dict[tuple[int, bytes, int], bool] = {}
+        self._slow = 0.0  # seconds of slow masks
 
     def fill_mask(self, into: Mask) -> None:
         self._inner.fill_mask(into)
@@ -96,6 +92,15 @@ class DistinctMatcher:
         """Clears what would repeat an item, or could only end in one."""
         if self._inner.ended or not self._reading.watches:
             return
+        started = thread_time()
+        if self._slow <= PATIENCE:
+            self._bar_repeated(into)
+        taken = thread_time() - started
+        self._slow += taken if taken > SLOW else 0.0
+        if self._slow > PATIENCE:
+            into.fill(0)
+
+    def _bar_repeated(self, into: Mask) -> None:
         which = self._enders()
         judged = set(_tokens_of(into[: len(which)] & which))
         if not self._reading.in_string and _open_items(self._reading):
@@ -103,8 +108,7 @@ class DistinctMatcher:
         for frame in _open_items(self._reading):
             if frame.node is None or frame.node.free:
                 continue
-            rests = _going_on(frame, _item(frame, self._text), without_numbers=True)  # theirs are judged already
-            judged.update(token for rest in rests for token in self._tokens.starting(rest) if _allows(into, token))
+            judged.update(self._along(frame, into))
         for token in judged:
             if self._after(token) is None:
                 into[token >> 5] &= ~np.uint32(1 << (token & 31))
@@ -115,9 +119,26 @@ class DistinctMatcher:
             return self._tokens.delimiters
         top = self._reading.frames[-1] if self._reading.frames else None
         free = top is not None and top.begun is not None and top.node is not None and top.node.free
-        if top is not None and free and not _going_on(top, _item(top, self._text)):
+        if top is not None and free and not _rests(top, _item(top, self._text)):
             return self._tokens.two_strings  # the string itself is an item, and none that is there begins so
         return self._tokens.quotes
+
+    def _along(self, frame: Frame, into: Mask) -> Iterator[int]:
+        """Tokens that an earlier item goes on with; those of numbers are judged already."""
+        item, trie = _item(frame, self._text), self._tokens.trie
+        if item[:1] in _NUMBERS:
+            return
+        waiting: list[tuple[Rests, int]] = [(_rests(frame, item), 0)]
+        while waiting:
+            rests, node = waiting.pop()
+            for byte in set(rests.firsts()):
+                if not item and node == 0 and byte in _NUMERALS:
+                    continue
+                child, after = trie.child(node, byte), rests.after(byte)
+                if child is None or after is None:
+                    continue
+                yield from (token for token in trie.ending_at(child) if _allows(into, token))
+                waiting.append((after, child))
 
     def _after(self, token: int) -> Reading | None:
         """The reading after an allowed token; None where it is barred."""
@@ -134,50 +155,58 @@ class DistinctMatcher:
         assert node is not None
         assert frame.begun is not None
         number = after.in_scalar and frame is after.frames[-1] and _may_repeat(item, frame)
-        rests = [] if number or node.free or (not item and node.many) else _going_on(frame, item)
-        if not rests and not number:
+        if not number and (node.free or (not item and node.many)):
             return False
-        key = (frame.begun, item, len(frame.texts))
+        rests = _rests(frame, item)
+        if not number and not rests:
+            return False
+        assert frame.items is not None
+        key = (frame.begun, item, frame.items.size + len(frame.items.extra))
         if key not in self._stuck:
-            probe = self._inner.inner.deep_copy()
-            if probe.try_consume_tokens([token]) != 1:
+            piece = self._tokens.pieces[token]
+            taken = self._ahead.try_consume_tokens(list(piece))
+            if taken == len(piece):
+                off = self._another(item, frame, 0) if number else self._leads_off(rests, begun=bool(item))
+                self._stuck[key] = not off
+            self._ahead.rollback(taken)
+            if taken < len(piece):
                 return False
-            off = self._another(probe, item, frame, 0) if number else self._leads_off(probe, rests, begun=bool(item))
-            self._stuck[key] = not off
         return self._stuck[key]
 
-    def _another(self, matcher: LLMatcher, numeral: bytes, frame: Frame, depth: int) -> bool:
+    def _another(self, numeral: bytes, frame: Frame, depth: int) -> bool:
         """`numeral`, or one that begins so, isn't there yet, and may be written."""
         further: list[int] = []
-        for byte in np.flatnonzero(self._tokens.closer.allowed(matcher)).tolist():
+        assert frame.items is not None
+        for byte in _bytes_allowed(self._ahead):
             if byte not in _DELIMITERS:
                 further.append(byte)
-            elif canonical_text(numeral) not in frame.seen:
+            elif not frame.items.has(canonical_text(numeral)):
                 return True
         for byte in further if depth < MAX_DIGITS else ():
-            probe = matcher.deep_copy()
-            probe.try_consume_tokens([self._tokens.closer.token(byte)])
-            if self._another(probe, numeral + bytes([byte]), frame, depth + 1):
+            self._ahead.try_consume_tokens([byte])
+            found = self._another(numeral + bytes([byte]), frame, depth + 1)
+            self._ahead.rollback(1)
+            if found:
                 return True
         return False
 
-    def _leads_off(self, matcher: LLMatcher, rests: list[bytes], *, begun: bool) -> bool:
+    def _leads_off(self, rests: Rests, *, begun: bool) -> bool:
         """Something can be completed that isn't one of `rests`."""
-        closer = self._tokens.closer
-        further: list[tuple[int, list[bytes]]] = []
-        for byte in np.flatnonzero(closer.allowed(matcher)).tolist():
+        further: list[tuple[int, Rests]] = []
+        for byte in _bytes_allowed(self._ahead):
             if not begun and byte in _BLANK:
                 further.append((byte, rests))
                 continue
-            after = [rest[1:] for rest in rests if rest[0] == byte]
-            if not after:
+            after = rests.after(byte)
+            if after is None:
                 return True
-            if all(after):  # else an earlier item is complete
+            if not after.ends:  # else an earlier item is complete
                 further.append((byte, after))
         for byte, after in further:
-            probe = matcher.deep_copy()
-            probe.try_consume_tokens([closer.token(byte)])
-            if self._leads_off(probe, after, begun=begun or byte not in _BLANK):
+            self._ahead.try_consume_tokens([byte])
+            found = self._leads_off(after, begun=begun or byte not in _BLANK)
+            self._ahead.rollback(1)
+            if found:
                 return True
         return False
 
@@ -193,8 +222,9 @@ class DistinctMatcher:
         if after is None or not self._inner.accept(token):
             return False
         self._before.append((self._reading, len(self._text)))
-        self._reading = after
+        self._reading = after.settled()
         self._text += self._tokens.pieces[token]
+        self._ahead.try_consume_tokens(list(self._tokens.pieces[token]))
         return True
 
     def forced_bytes(self) -> bytes:
@@ -225,14 +255,16 @@ class DistinctMatcher:
         if count:
             self._inner.rollback(count)
             self._reading, length = self._before[-count]
+            if len(self._text) > length:
+                self._ahead.rollback(len(self._text) - length)
             self._text = self._text[:length]
             del self._before[-count:]
             self._stuck.clear()
 
     def copy(self) -> DistinctMatcher:
-        made = DistinctMatcher(self._inner.copy(), self._root, self._tokens)
+        made = DistinctMatcher(self._inner.copy(), self._ahead.deep_copy(), self._root, self._tokens)
         made._text, made._reading, made._before = self._text, self._reading, self._before.copy()
-        made._stuck = self._stuck.copy()
+        made._stuck, made._slow = self._stuck.copy(), self._slow
         return made
 
     @property
@@ -249,12 +281,18 @@ class DistinctMatcher:
 
     @property
     def broken(self) -> GrammarError | None:
-        return self._inner.broken
+        if self._slow <= PATIENCE:
+            return self._inner.broken
+        return GrammarError(
+            f"The items of an array take too long to hold apart: tokens of this text took more than {PATIENCE:g} s.",
+            hint="Lower maxItems, or leave uniqueItems out.",
+            param="json_schema",
+        )
 
 
 def _open_items(reading: Reading) -> list[Frame]:
     """Arrays to look at in which an item is begun, or may begin, and that might come to repeat one."""
-    return [frame for frame in reading.frames if frame.begun is not None and frame.texts and frame.node is not None]
+    return [frame for frame in reading.frames if frame.begun is not None and frame.items and frame.node is not None]
 
 
 def _may_repeat(numeral: bytes, frame: Frame) -> bool:
@@ -262,19 +300,23 @@ def _may_repeat(numeral: bytes, frame: Frame) -> bool:
     if numeral[:1] not in _NUMBERS:
         return False
     number = numeral.rstrip(b".eE+-")
-    return not number or canonical_text(number) in frame.seen
+    return not number or (frame.items is not None and frame.items.has(canonical_text(number)))
 
 
 def _item(frame: Frame, raw: bytes) -> bytes:
     return raw[frame.begun :].lstrip()
 
 
-def _going_on(frame: Frame, item: bytes, *, without_numbers: bool = False) -> list[bytes]:
+def _rests(frame: Frame, item: bytes) -> Rests:
     """What earlier items that start with `item` go on with."""
-    begun = [text for text in frame.texts if text.startswith(item)]
-    return [
-        text[len(item) :] for text in begun if len(text) > len(item) and not (without_numbers and text[0] in _NUMERALS)
-    ]
+    assert frame.items is not None
+    return frame.items.rests(item)
+
+
+def _bytes_allowed(matcher: LLMatcher) -> list[int]:
+    """Bytes that may come next, of a matcher over bytes."""
+    mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+    return np.flatnonzero(np.unpackbits(mask[:32], bitorder="little")).tolist()
 
 
 def _tokens_of(mask: Mask) -> list[int]:

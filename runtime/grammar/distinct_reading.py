@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from palmette.runtime.grammar.distinct_items import Items, no_items
 from palmette.runtime.grammar.schema.distinct import Node
 from palmette.runtime.grammar.schema.evaluate import canonical
 
@@ -21,16 +22,14 @@ MAX_DEPTH = 100  # of what is open around and in an item that is compared: Pytho
 class Frame(NamedTuple):
     """An open object or array. `child`: of the value that comes next in it.
 
-    In an array to look at: `begun`, where the item at hand begins; `seen`, the canonical texts of the items so far;
-    `texts`, what they look like up to where they are certainly over.
+    In an array to look at: `begun`, where the item at hand begins; `items`, those so far.
     """
 
     node: Node | None
     is_array: bool
     child: Node | None
     begun: int | None = None
-    seen: frozenset[str] = frozenset()
-    texts: tuple[bytes, ...] = ()
+    items: Items | None = None
 
 
 class Reading(NamedTuple):
@@ -94,7 +93,7 @@ class Reading(NamedTuple):
         node = self.frames[-1].child if self.frames else self.root
         compared = is_array and node is not None and node.unique
         child = node.item if is_array and node is not None else None
-        frame = Frame(node, is_array, child, at if compared else None)
+        frame = Frame(node, is_array, child, at if compared else None, no_items() if compared else None)
         return self._replace(frames=(*self.frames, frame), wants_key=not is_array)
 
     def _delimited(self, raw: bytes, at: int, *, closes: bool) -> Reading | None:
@@ -116,11 +115,21 @@ class Reading(NamedTuple):
         top = self.frames[-1]
         text = raw[top.begun : end].strip()
         value = canonical_text(text)
-        if value in top.seen:
+        assert top.items is not None
+        if top.items.has(value):
             return None
         written = (b"0", b"-0") if text in (b"0", b"-0") else (text,)
         texts = tuple(one + end for one in written for end in (b",", b"]")) if scalar else (text,)
-        return self._with_top(top._replace(begun=None, seen=top.seen | {value}, texts=top.texts + texts))
+        return self._with_top(top._replace(begun=None, items=top.items.added(value, texts)))
+
+    def settled(self) -> Reading:
+        """The same, once what was read is certain: later readings cost less."""
+        if not any(frame.items is not None and frame.items.extra for frame in self.frames):
+            return self
+        frames = [
+            frame if frame.items is None else frame._replace(items=frame.items.settled()) for frame in self.frames
+        ]
+        return self._replace(frames=tuple(frames))
 
     def _with_top(self, top: Frame) -> Reading:
         return self._replace(frames=(*self.frames[:-1], top))

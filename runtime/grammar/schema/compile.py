@@ -14,12 +14,13 @@ from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
+from llguidance import LLMatcher
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.distinct_matcher import DistinctMatcher, text_tokens
 from palmette.runtime.grammar.distinct_reading import Reading
-from palmette.runtime.grammar.llg import LlgGrammar, is_empty_terminal
+from palmette.runtime.grammar.llg import LlgGrammar, byte_tokenizer, is_empty_terminal, start
 from palmette.runtime.grammar.protocol import Explanation, Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
@@ -117,7 +118,13 @@ class SchemaGrammar(LlgGrammar):
 
     def matcher(self) -> Matcher:
         inner, distinct = self.plain_matcher(), self.blueprint.distinct
-        return inner if distinct is None else DistinctMatcher(inner, distinct, text_tokens(self._space))
+        if distinct is None:
+            return inner
+        return DistinctMatcher(inner, self._over_bytes.deep_copy(), distinct, text_tokens(self._space))
+
+    @cached_property
+    def _over_bytes(self) -> LLMatcher:
+        return start(byte_tokenizer(), self.lark, kind="json_schema", vetted=True)
 
     def validate(self, value: Any) -> Fault | None:
         """Why a finished value isn't valid (after best effort); None if it is."""
