@@ -1,10 +1,10 @@
 """Hit rates of eviction policies on block traces, beside the best that knowing the future allows.
 
-    python -m benchmarks.hit_rate [--data DIR] [--out DIR] [--policies lru,cost,program]
+    python -m benchmarks.hit_rate [--data DIR] [--out DIR] [--policies lru,cost,program] [--traces chats,scans]
 
 Cache only: each request is matched and inserted as it arrives. A size is a share of all blocks of the trace. The
-clock reads the real trace's seconds, and counts the requests of the others; policies are told the lengths of the real
-trace's answers, as an engine tells them.
+clock reads seconds where a trace has arrivals, else it counts requests; policies are told the lengths of answers where
+a trace has them, as an engine tells them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.traces import SYNTHETIC, Trace, mooncake, mooncake_answers, mooncake_arrivals
+from benchmarks.traces import MIXES, SYNTHETIC, Recorded, mooncake, sessions
 from palmette.radix_cache.belady import belady_hits, infinite_hits, policy_hits
 from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.roofline.plot import Chart, Series, svg
@@ -24,18 +24,25 @@ REQUESTS = 6000
 SEED = 1
 
 
-def traces(data: Path) -> dict[str, tuple[Trace, list[float] | None, list[int] | None]]:
-    """The real trace where there is one, with its arrivals and its answers' lengths, and the seeded ones."""
-    found, real = {}, data / REAL
+def traces(data: Path) -> dict[str, Recorded]:
+    """The real trace where there is one, whole and in halves, and the seeded ones."""
+    found, real = dict[str, Recorded](), data / REAL
     if real.exists():
-        found["conversation"] = (mooncake(real), mooncake_arrivals(real), mooncake_answers(real))
-    return {**found, **{name: (make(REQUESTS, SEED), None, None) for name, make in SYNTHETIC.items()}}
+        whole = mooncake(real)
+        half = len(whole.trace) // 2
+        found = {
+            "conversation": whole,
+            "its first half": whole.part(0, half),
+            "its second half": whole.part(half, len(whole.trace)),
+            "without answers": Recorded(whole.trace, whole.arrivals),
+        }
+    found |= {name: Recorded(make(REQUESTS, SEED)) for name, make in SYNTHETIC.items()}
+    return found | {name: sessions(REQUESTS, SEED, *mix) for name, mix in MIXES.items()}
 
 
-def study(
-    name: str, trace: Trace, arrivals: list[float] | None, answers: list[int] | None, policies: list[str]
-) -> Chart:
+def study(name: str, recorded: Recorded, policies: list[str]) -> Chart:
     """Prints a table in Markdown; returns the curves."""
+    trace = recorded.trace
     blocks = sum(map(len, trace))
     infinite = infinite_hits(trace) / blocks
     curves: dict[str, list[tuple[float, float]]] = {policy: [] for policy in [*policies, "Belady"]}
@@ -47,7 +54,9 @@ def study(
         rates = []
         for policy in policies:
             start = time.process_time()
-            rates.append(policy_hits(trace, capacity, eviction_policy(policy), arrivals, answers) / blocks)
+            rates.append(
+                policy_hits(trace, capacity, eviction_policy(policy), recorded.arrivals, recorded.answers) / blocks
+            )
             cost = (time.process_time() - start) / len(trace) * 1e3
             curves[policy].append((share, rates[-1]))
         best = belady_hits(trace, capacity) / blocks
@@ -65,9 +74,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--out", type=Path, help="write hit-rate.svg here")
     parser.add_argument("--policies", default="lru,lfu,slru,cost,program", help="the last is compared with lru")
+    parser.add_argument("--traces", help="names, with commas between them; all where left out")
     options = parser.parse_args()
-    policies = options.policies.split(",")
-    charts = [study(name, *trace, policies) for name, trace in traces(options.data).items()]
+    policies, chosen = options.policies.split(","), options.traces.split(",") if options.traces else []
+    every = {name: each for name, each in traces(options.data).items() if not chosen or name in chosen}
+    charts = [study(name, recorded, policies) for name, recorded in every.items()]
     if options.out is not None:
         (options.out / "hit-rate.svg").write_text(svg(charts, "Hit rates by cache size"), encoding="utf-8")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
 from pathlib import Path
@@ -16,22 +17,32 @@ from random import Random
 Trace = list[list[int]]
 
 
-def mooncake(path: Path) -> Trace:
-    """The `hash_ids` of a trace in Mooncake's form: a JSON object a line, blocks of 512 tokens."""
+@dataclass(frozen=True)
+class Recorded:
+    """A trace with what else is known of it: arrivals in seconds, else requests are counted; tokens of the answers."""
+
+    trace: Trace
+    arrivals: list[float] | None = None
+    answers: list[int] | None = None
+
+    def part(self, begin: int, end: int) -> Recorded:
+        """Requests `begin` … `end` − 1."""
+        return Recorded(
+            self.trace[begin:end],
+            self.arrivals[begin:end] if self.arrivals is not None else None,
+            self.answers[begin:end] if self.answers is not None else None,
+        )
+
+
+def mooncake(path: Path) -> Recorded:
+    """A trace in Mooncake's form: a JSON object a line, `hash_ids` of blocks of 512 tokens, milliseconds."""
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["hash_ids"] for line in lines]
-
-
-def mooncake_arrivals(path: Path) -> list[float]:
-    """When the requests of a trace in Mooncake's form arrived, in seconds."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["timestamp"] / 1e3 for line in lines]
-
-
-def mooncake_answers(path: Path) -> list[int]:
-    """How many tokens each request of a trace in Mooncake's form generated."""
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["output_length"] for line in lines]
+        requests = [json.loads(line) for line in lines]
+    return Recorded(
+        [each["hash_ids"] for each in requests],
+        [each["timestamp"] / 1e3 for each in requests],
+        [each["output_length"] for each in requests],
+    )
 
 
 def chats(requests: int, seed: int) -> Trace:
@@ -88,11 +99,59 @@ def scans(requests: int, seed: int) -> Trace:
     return trace
 
 
+def sessions(requests: int, seed: int, think: Callable[[Random], float], goes_on: Callable[[int], float]) -> Recorded:
+    """Conversations, one begun a second: seconds between turns, and the chance that another turn follows so many."""
+    rng, ids = Random(seed), count(1)
+    due: list[tuple[float, int, list[int], int]] = []
+    trace, arrivals, answers = Trace(), list[float](), list[int]()
+    arrival = 0.0
+    while len(trace) < requests:
+        if not due or due[0][0] > arrival:
+            heappush(due, (arrival, next(ids), [0, *_blocks(ids, rng, 8)], 0))
+            arrival += rng.expovariate(1.0)
+        now, _, path, turns = heappop(due)
+        trace.append(path)
+        arrivals.append(now)
+        answers.append(int(rng.lognormvariate(5.0, 1.0)))
+        if rng.random() < goes_on(turns):
+            heappush(due, (now + think(rng), next(ids), [*path, *_blocks(ids, rng, 3)], turns + 1))
+    return Recorded(trace, arrivals, answers)
+
+
+def uniform(requests: int, seed: int) -> Trace:
+    """600 documents of 8 blocks, each as likely: nothing can be learned."""
+    return [[0, *range(1 + 8 * text, 9 + 8 * text)] for text in Random(seed).choices(range(600), k=requests)]
+
+
+def loop(requests: int, seed: int) -> Trace:
+    """300 documents of 8 blocks in turn: the worst there is for recency."""
+    return [[0, *range(1 + 8 * (at % 300), 9 + 8 * (at % 300))] for at in range(requests)]
+
+
+def drift(requests: int, seed: int) -> Trace:
+    """Documents of 8 blocks by Zipf's law; which one is the most popular moves on."""
+    rng, texts = Random(seed), 3000
+    ranks = rng.choices(range(texts), [1 / rank for rank in range(1, texts + 1)], k=requests)
+    chosen = [(rank + at // 20) % texts for at, rank in enumerate(ranks)]
+    return [[0, *range(1 + 8 * text, 9 + 8 * text)] for text in chosen]
+
+
+# What returns when, and who goes on: each as (seconds between turns, chance of another turn behind so many).
+MIXES: dict[str, tuple[Callable[[Random], float], Callable[[int], float]]] = {
+    "after a minute": (lambda rng: 60.0, lambda turns: 0.6),
+    "memoryless": (lambda rng: rng.expovariate(0.01), lambda turns: 0.6),
+    "heavy tail": (lambda rng: 5 * rng.paretovariate(0.8), lambda turns: 0.6),
+    "the longer the likelier": (lambda rng: rng.lognormvariate(4.5, 1.0), lambda turns: min(0.9, 0.25 + 0.2 * turns)),
+    "the longer the rarer": (lambda rng: rng.lognormvariate(4.5, 1.0), lambda turns: max(0.1, 0.9 - 0.2 * turns)),
+}
 SYNTHETIC: dict[str, Callable[[int, int], Trace]] = {
     "chats": chats,
     "agents": agents,
     "documents": documents,
     "scans": scans,
+    "uniform": uniform,
+    "loop": loop,
+    "drift": drift,
 }
 
 

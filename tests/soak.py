@@ -1,9 +1,9 @@
 """Millions of random operations on the radix cache, one seed, in plain Python: `make soak`.
 
 The same model as the rule machine's (tests/radix_cache/cache_model.py). Counts are checked after each operation, what
-the operation itself gives back within it, everything from scratch every 1,000. Page size, pool and pins' share change
-every 20,000 operations; the model starts anew then, and must come out empty. A failure names the seed and the
-operation, so that `--seed S --operations N` shows it again.
+the operation itself gives back within it, everything from scratch every 1,000. Page size, pool, pins' share and the
+eviction policy (recency, or the default one that learns) change every 20,000 operations; the model starts anew then,
+and must come out empty. A failure names the seed and the operation, so that `--seed S --operations N` shows it again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Driver:
 
     def new_model(self, page_size: int) -> CacheModel:
         pages = max(2, self.random.randint(40, 400) * max(1, page_size // 8) // page_size)
-        return CacheModel(pages, page_size, thorough=False, pinned_share=self.random.choice((0.1, 0.4, 1.0)))
+        share, eviction = self.random.choice((0.1, 0.4, 1.0)), self.random.choice(("lru", "program"))
+        return CacheModel(pages, page_size, thorough=False, pinned_share=share, eviction=eviction)
 
     def operation(self) -> None:
         verb = self.random.choice(self.verbs)

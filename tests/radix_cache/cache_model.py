@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from palmette.radix_cache.cache import Lease, RadixCache
+from palmette.radix_cache.eviction import eviction_policy
 from palmette.radix_cache.hints import Hint
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.key import common_tokens, reusable_part, root_hash
@@ -68,11 +69,19 @@ class Running:
 class CacheModel:
     """`thorough`: also what costs a look at the whole tree is checked in every verb."""
 
-    def __init__(self, pages: int, page_size: int, *, thorough: bool = True, pinned_share: float = 0.4) -> None:
+    def __init__(
+        self, pages: int, page_size: int, *, thorough: bool = True, pinned_share: float = 0.4, eviction: str = "lru"
+    ) -> None:
         self.now = 0.0
         self.page_size = page_size
         self.thorough = thorough
-        self.cache = RadixCache(pages, page_size, clock=lambda: self.now, pinned_share=pinned_share)
+        self.cache = RadixCache(
+            pages,
+            page_size,
+            eviction=eviction_policy(eviction),
+            clock=lambda: self.now,
+            pinned_share=pinned_share,
+        )
         self.store: dict[int, list[int | None]] = {}
         self.requests: list[Running] = []
         self.prompts: list[tuple[str, list[int]]] = []

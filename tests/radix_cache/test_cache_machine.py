@@ -19,10 +19,14 @@ prompted = precondition(lambda self: self.model.prompts)
 class CacheMachine(RuleBasedStateMachine):
     page_size = 4
 
-    @initialize(tokens=st.integers(40, 250), pinned_share=st.sampled_from([0.1, 0.4, 1.0]))
-    def start(self, tokens: int, pinned_share: float) -> None:
+    @initialize(
+        tokens=st.integers(40, 250),
+        pinned_share=st.sampled_from([0.1, 0.4, 1.0]),
+        eviction=st.sampled_from(["lru", "program"]),
+    )
+    def start(self, tokens: int, pinned_share: float, eviction: str) -> None:
         pages = max(2, tokens * max(1, self.page_size // 8) // self.page_size)
-        self.model = CacheModel(pages, self.page_size, pinned_share=pinned_share)
+        self.model = CacheModel(pages, self.page_size, pinned_share=pinned_share, eviction=eviction)
 
     @rule(base=st.integers(0, len(BASES) - 1), share=st.floats(0, 1), more=MORE, namespace=NAMESPACES)
     def match(self, base: int, share: float, more: list[int], namespace: str) -> None:

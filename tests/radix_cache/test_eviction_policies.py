@@ -22,7 +22,7 @@ from palmette.radix_cache.cache import RadixCache
 from palmette.radix_cache.eviction import EvictionName, EvictionOrder, EvictionPolicy, Rank, eviction_policy
 from palmette.radix_cache.eviction.learned import HitDensity
 from palmette.radix_cache.eviction.programs import ProgramAware
-from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Tempos, _best_rates, age_bin
+from palmette.radix_cache.eviction.survival import AGES, EDGES, Survival, Tempos, Weights, _best_rates, age_bin
 from palmette.radix_cache.hints import Hint
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
@@ -221,6 +221,20 @@ def test_edges_and_bins_agree() -> None:
     for age in range(1, AGES - 1):
         assert age_bin(EDGES[age] * 1.0001) == age
         assert age_bin(EDGES[age + 1] * 0.9999) == age
+
+
+def test_what_has_seldom_been_seen_is_learned_at_once() -> None:
+    """Behind many observations that move nothing any more, the same one moves a new weight far."""
+    weights = Weights(2, variance=0.3)
+    for _ in range(500):
+        weights.move(0, 0.0, certainty=0.2)
+    known = weights.means[0]
+    weights.move(0, 0.5, certainty=0.2)
+    weights.move(1, 0.5, certainty=0.2)
+    assert weights.means[1] > 10 * (weights.means[0] - known) > 0
+    for _ in range(10**5):
+        weights.move(0, 0.0, certainty=0.2)
+    assert weights.variances[0] > 0, "what has changed can be learned anew"
 
 
 def test_worth_follows_what_happened() -> None:

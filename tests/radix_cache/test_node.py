@@ -68,3 +68,13 @@ def test_a_child_is_found_by_what_its_key_starts_with() -> None:
     assert found.key == pack([1, 2, 3, 4])
     assert children.starting_with(pack([1, 3])) is None
     assert children.starting_with(pack([9])) is None
+
+
+def test_leaves_share_one_empty_set_until_they_have_children() -> None:
+    parent, other = leaf(pack([1])), leaf(pack([2]))
+    assert parent.children is other.children
+    parent.adopt(child := leaf(pack([3])))
+    assert list(parent.children) == [child]
+    assert not other.children
+    parent.children.remove(child)
+    assert not parent.children
