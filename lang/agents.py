@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from palmette.lang.agent_loop import AgentLoop
+from palmette.lang.agent_loop import AgentLoop, RunsCalls
 from palmette.lang.agent_results import AgentResult, AgentStep
 from palmette.lang.agent_turns import CallTurns, ReactTurns, TurnRules, Turns
 from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
@@ -41,6 +41,11 @@ class Agent:
         self._loop = loop
         self._program = Program(self._body, name=loop.name)
         self._aprogram = Program(self._abody, name=loop.name)
+
+    @property
+    def tools(self) -> RunsCalls:
+        """Its tools, which run calls as they do while it works."""
+        return self._loop.tools
 
     # On states of its own
 
