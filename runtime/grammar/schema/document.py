@@ -201,8 +201,8 @@ class Document:
             name = "#" if keyword == "$recursiveRef" else fragment
             if self._dynamic.get(name, 0) > 1:
                 raise GrammarError(
-                    f"The {keyword} {reference!r} at {place.shown} may mean one of {self._dynamic[name]} schemas: which one depends "
-                    "on the way to it.",
+                    f"The {keyword} {reference!r} at {place.shown} may mean one of {self._dynamic[name]} schemas: "
+                    "which one depends on the way to it.",
                     hint="Use $ref, or give the anchors different names.",
                     param="json_schema",
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -547,3 +548,29 @@ def test_an_output_under_a_grammar_has_a_row_in_every_step(compiler: Compiler) -
     ahead.run(*requests)
     assert len(ahead.tokens("a")) >= 10
     assert len(ahead.worker.steps) <= 22
+
+
+def test_all_that_a_request_has_compiled_has_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its patterns would be in time."""
+    compile_stop = grammar_compile.build_stop
+
+    def slowly(source: GrammarSource, limits: Limits, draw: Drawer) -> Any:
+        if source.text.startswith("slow"):
+            time.sleep(0.3)
+        return compile_stop(source, limits, draw)
+
+    monkeypatch.setattr(grammar_compile, "build_stop", slowly)
+    run = harness(Compiler(LongestPiece(), limits=Limits(seconds=0.5)))
+    patterns = tuple(f"slow{letter}" for letter in "abcdefgh")
+    started = time.monotonic()
+    run.run(
+        generate("many", [1], max_tokens=4, stop_regex=patterns), generate("b", [1], max_tokens=4, stop_regex=("j",))
+    )
+    assert time.monotonic() - started < 2
+    failed = run.replies["many"][-1]
+    assert isinstance(failed, Failed)
+    assert "8 patterns and grammars of the request take longer than 0.5 seconds" in failed.error.message
+    assert failed.error.param == "stop_regex"
+    assert finish(run, "b") is not None
+    run.run(generate("c", [1], max_tokens=4, stop_regex=("slow",)))
+    assert finish(run, "c") is not None
