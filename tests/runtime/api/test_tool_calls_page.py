@@ -19,7 +19,7 @@ def test_the_blocks_run_in_order(root: Path, tiny: LiveServer) -> None:
     for block in blocks:
         exec(block, scope)
     assert scope["final"].choices[0].finish_reason in ("stop", "length")
-    assert 0 < len(scope["city"]) <= 20
+    assert len(scope["city"]) <= 20  # of a random model it may be empty
     output = tiny.call(scope["talk"](tiny.frontend))
     assert [call.name for call in output.calls] == ["now"]
 
