@@ -102,7 +102,9 @@ class Harness:
         )  # fmt: skip
 
 
-SCHEDULING = ("namespace", "prompt_logprobs_from", "priority", "tenant", "ttft_target", "tpot_target", "deadline")
+SCHEDULING = (
+    "namespace", "prompt_logprobs_from", "priority", "tenant", "ttft_target", "tpot_target", "deadline", "under_way",
+)  # fmt: skip
 
 
 def generate(name: str, prompt: list[int], **options: Any) -> Generate:

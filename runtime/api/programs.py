@@ -1,7 +1,7 @@
 """Compiled programs over HTTP: a whole program in one request, whose answer is the stream of its events.
 
 Where the program asks the client for something (a tool's result), the client answers beside the stream, by the run's
-id. Knows the wire form; frontend/graph_run.py runs the plan.
+id. Knows the wire form; frontend/programs/ runs the plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.streams import DONE, EventStream
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import BranchLost, PalmetteError
-from palmette.runtime.frontend.graph_run import GraphRun
+from palmette.runtime.frontend.programs.run import GraphRun
 from palmette.runtime.messages.programs import CallResult, ProgramEvent, RunProgram
 from palmette.runtime.messages.requests import Scheduling
 

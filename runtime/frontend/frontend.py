@@ -25,10 +25,11 @@ from palmette.runtime.frontend.chat_prompt import ChatPrompts
 from palmette.runtime.frontend.chats import Chats
 from palmette.runtime.frontend.engine_health import EngineHealth, Health
 from palmette.runtime.frontend.generation import Generation
-from palmette.runtime.frontend.graph_run import GraphRun
 from palmette.runtime.frontend.offload import Offload
 from palmette.runtime.frontend.output import OutputText
 from palmette.runtime.frontend.output_ids import OutputIds
+from palmette.runtime.frontend.programs.gate import Gate
+from palmette.runtime.frontend.programs.run import GraphRun
 from palmette.runtime.frontend.scores import Scores
 from palmette.runtime.frontend.state import BranchState, Message, StateEditor, TurnTemplate
 from palmette.runtime.frontend.tool_chat import ToolChat
@@ -95,6 +96,7 @@ class Frontend:
         self._link = link
         self._calls = OpenCalls(link, self.metrics, limit=max_open, queued_tokens=max_queued_tokens)
         self.offload = Offload()
+        self.gate = Gate()  # of compiled programs
         source = template.chat_template.source if template is not None else tokenizer.chat_template
         formats = formats or detect(source)
         prompts = None
@@ -159,6 +161,7 @@ class Frontend:
                 self._calls.absence = None
                 self._calls.restart_seconds = self._engine.start_seconds
                 self.context_length = reply.context_length
+                self.gate.open(reply.kv_tokens, reply.page_size)
         self._calls.deliver(answers)
 
     # --- text ---

@@ -113,6 +113,7 @@ class Scores:
             tenant=scheduling.tenant,
             ttft_target=scheduling.ttft_target,
             deadline=scheduling.deadline,
+            under_way=scheduling.under_way,
         )
         return await self._calls.ask(request, Scored)
 

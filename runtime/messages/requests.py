@@ -21,6 +21,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     ttft_target: float | None = None  # to the first output token, or to the score
     tpot_target: float | None = None  # an output token after the first, on average
     deadline: float | None = None  # to the last output token
+    under_way: bool = False  # a call of a program that was let in: before those that begin something
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -37,6 +38,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ttft_target: float | None = None  # seconds from arrival to the first output token
     tpot_target: float | None = None  # seconds an output token after the first, on average
     deadline: float | None = None  # seconds from arrival to the last output token
+    under_way: bool = False  # a call of a program that was let in: before those that begin something
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -50,6 +52,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tenant: str = ""
     ttft_target: float | None = None  # seconds from arrival to the score
     deadline: float | None = None  # the same; the earlier of both counts
+    under_way: bool = False  # a call of a program that was let in: before those that begin something
 
 
 class Embed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -100,7 +100,9 @@ class EngineCore:
             lambda: new_policy(config.policy, facts),
             lambda: Aging(config.aging_alpha, config.aging_beta),
             self._matched,
-            lambda sequence: cache.continues_leaf(sequence.key(sequence.matchable), sequence.namespace),
+            lambda sequence: (
+                sequence.under_way or cache.continues_leaf(sequence.key(sequence.matchable), sequence.namespace)
+            ),
         )
         self._grammars = Grammars(compiler)
         self._tally = Tally()

@@ -137,6 +137,7 @@ class Intake:
             arrival=self._clock(),
             priority=request.priority,
             tenant=request.tenant,
+            under_way=not isinstance(request, Embed) and request.under_way,
             targets=targets,
         )
 

@@ -171,6 +171,7 @@ class Sequence:
     group_index: int = 0
     priority: int = 0
     tenant: str = ""
+    under_way: bool = False  # a call of a program that was let in already
     targets: Targets = NO_TARGETS
     moment: int = 0  # the step before which it arrived: what arrived between two steps arrived together
     computed: int = 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette import function, gen, when
-from palmette.runtime.frontend.forecast import forecast
+from palmette.runtime.frontend.programs.forecast import forecast
 from palmette.runtime.messages.programs import Divide, Finish, Write, reads
 
 

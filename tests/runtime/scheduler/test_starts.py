@@ -6,6 +6,7 @@ import pytest
 from engine_harness import generate
 from hash_harness import HashHarness, alone
 
+from palmette.runtime.messages.replies import Generated
 from palmette.runtime.messages.requests import Generate
 from palmette.runtime.scheduler.starts import POOLS, TURNS, Starts
 
@@ -105,3 +106,37 @@ def test_a_call_that_goes_on_is_not_held_up_by_one_that_waits_for_room(monkeypat
     counters = harness.core.counters()
     assert (counters.running, counters.waiting) == (2, 1)
     harness.run()
+
+
+def test_a_call_of_a_program_that_was_let_in_begins_nothing_and_goes_before_those_that_do() -> None:
+    harness = HashHarness(pages=24, page_size=4, max_running=1, policy="longest_prefix")
+    first = generate("first", [5] * 8, max_tokens=3, ignore_eos=True)
+    harness.core.submit(first)
+    harness.step()
+    harness.core.submit(generate("plain", [6] * 8, max_tokens=2, ignore_eos=True))
+    harness.core.submit(generate("program", [7] * 8, max_tokens=2, ignore_eos=True, under_way=True))
+    ended: list[str] = []
+    while len(ended) < 3:
+        harness.step()
+        ended += [name for name in ("first", "plain", "program") if name not in ended and _over(harness, name)]
+    assert ended == ["first", "program", "plain"]
+
+
+def test_plain_requests_are_served_while_programs_never_end() -> None:
+    """Calls of programs under way go first, but what waits behind them becomes overdue, and begins."""
+    harness = HashHarness(pages=24, page_size=4, max_running=1, policy="longest_prefix", aging_alpha=0.0, aging_beta=40)
+    harness.core.submit(generate("call0", [1] * 12, max_tokens=2, ignore_eos=True, under_way=True))
+    harness.step()
+    harness.core.submit(generate("plain", [6] * 8, max_tokens=2, ignore_eos=True))
+    for number in range(1, 60):
+        prompt = [number % 50 + 1] * 12
+        harness.core.submit(generate(f"call{number}", prompt, max_tokens=2, ignore_eos=True, under_way=True))
+        for _ in range(2):
+            harness.step()
+        if _over(harness, "plain"):
+            break
+    assert _over(harness, "plain"), "it waited for ever"
+
+
+def _over(harness: HashHarness, name: str) -> bool:
+    return any(isinstance(reply, Generated) and reply.finish is not None for reply in harness.replies[name])

@@ -1,7 +1,7 @@
 """What a plan says of its own future: when each operation can begin, and which of them everything else waits for.
 
 Time is counted in tokens, since how long a token takes is known only while the plan runs. Branches not taken count as
-if they were. Pure; graph_run.py is its only caller.
+if they were. Pure; run.py is its only caller.
 """
 
 from __future__ import annotations
