@@ -105,8 +105,9 @@ async def score_all(
     surface: Surface, asked: Sequence[Continued], *, namespace: str, scheduling: Scheduling
 ) -> tuple[list[list[float]], Cost]:
     """Each prompt's continuations' log-probabilities (sums over their tokens), and what they took together."""
+    scores = surface.frontend.scores
     found = await together(
-        surface.frontend.scores.score_tokens(each.prompt, each.continuations, namespace=namespace, scheduling=scheduling)
+        scores.score_tokens(each.prompt, each.continuations, namespace=namespace, scheduling=scheduling)
         for each in asked
     )
     tokens = sum(each.tokens for each in asked)

@@ -28,7 +28,8 @@ def check(model: str, kernels: KernelName) -> None:
     checkpoint = open_checkpoint(resolve(model))
     with Engine(model, dtype="float32", kernels=kernels, kv_tokens=2048, step_tokens=48, threads=2) as engine:
         tokens = [engine.run(engine.frontend.tokens_of(text)) for text in TEXTS]
-        mean, last = (engine.run(engine.frontend.scores.embed(tokens, pooling=kind)).vectors for kind in ("mean", "last"))
+        scores = engine.frontend.scores
+        mean, last = (engine.run(scores.embed(tokens, pooling=kind)).vectors for kind in ("mean", "last"))
     for index, ids in enumerate(tokens):
         states = theirs(checkpoint, checkpoint.config, tuple(ids))[1].numpy().astype(np.float64)
         assert distance(np.frombuffer(mean[index], "<f4").astype(np.float64), states.mean(0)) < BOUND
