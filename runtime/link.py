@@ -60,6 +60,10 @@ class EngineCore(Protocol):
         """A moment in which nothing runs, at most one a heartbeat."""
         ...
 
+    def close(self) -> None:
+        """The last call, also where a step raised: gives up what works for it beside this thread."""
+        ...
+
     def counters(self) -> Counters: ...
 
 
@@ -181,6 +185,8 @@ class LocalLink:
                     emit_seconds += time.perf_counter() - start
         except Exception as error:  # the boundary of the engine: reported to every open request
             self._call(self._die, error)
+        finally:
+            self._core.close()
 
     def _receive(self, next_beat: float) -> list[Request]:
         """Requests that arrived; waits for one while the core is idle and no heartbeat is due."""

@@ -38,7 +38,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     allowed, so tokens are those of "off"; "bytes": the canonical tokens of the forced bytes, which the model might have
     cut otherwise. `complete`: the output ends within its max_tokens wherever that can be done. `forced_logprobs`: the
     model is asked for the tokens of "bytes" too, one by one, so that they have log-probabilities, as in no other way.
-    `field`: of the request, in which the grammar was given, for errors; where there is none the grammar's kind is its name.
+    `field`: of the request, in which the grammar was given, for errors; else the grammar's kind is its name.
     """
 
     grammar: GrammarSource

@@ -105,7 +105,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def output_seed(seed: int | None, index: int) -> int | None:
-    """The seed of output `index` of several: seed + index, in 64 bits. Raises InvalidRequest for one that is no seed."""
+    """The seed of output `index` of several: seed + index, in 64 bits. Raises InvalidRequest for what is no seed."""
     check_seed(seed)
     return None if seed is None else (seed + index) % 2**64
 

@@ -292,6 +292,10 @@ class EngineCore:
         self._grammars.make_ready()
         self._health.upkeep(self._steps)
 
+    def close(self) -> None:
+        """The last call: gives up what works for it beside this thread."""
+        self._grammars.close()
+
     def audit(self) -> None:
         """Checks the tree from scratch; what is damaged is taken out of use (health.py)."""
         self._health.audit()

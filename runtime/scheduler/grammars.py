@@ -62,6 +62,11 @@ class Grammars:
         if self._compiler is not None:
             self._compiler.make_ready()
 
+    def close(self) -> None:
+        """Nobody waits any more: what is being compiled is given up, wherever it is."""
+        if self._compiler is not None:
+            self._compiler.close()
+
     def compiled(self, *, idle: bool) -> list[Compiled]:
         """Those that needn't wait any more. `idle`: there is nothing else to do, so a moment may be waited."""
         ready = self._ready()

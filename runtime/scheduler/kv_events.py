@@ -140,5 +140,9 @@ class PublishingCore:
         self._core.upkeep()
         self._publisher.publish()
 
+    def close(self) -> None:
+        self._core.close()
+        self._publisher.close()
+
     def counters(self) -> Counters:
         return self._core.counters()

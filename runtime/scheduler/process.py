@@ -6,6 +6,7 @@ Started by launch in a process of its own. Knows sockets and the core's calls, n
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import logging
@@ -53,6 +54,8 @@ class Core(Protocol):
     def has_work(self) -> bool: ...
 
     def upkeep(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def counters(self) -> Counters: ...
 
@@ -150,7 +153,8 @@ def main(build_core: BuildCore, arguments: Sequence[str]) -> int:
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
-    serve_core(core, sockets)
+    with contextlib.closing(core):
+        serve_core(core, sockets)
     sockets.close()
     return 0
 

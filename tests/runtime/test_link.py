@@ -37,6 +37,7 @@ class EchoCore:
         self.waiting: list[Request] = []
         self.fault = threading.Event()
         self.rests = 0
+        self.closed = False
 
     def submit(self, request: Request) -> None:
         if isinstance(request, FlushCache):
@@ -55,6 +56,9 @@ class EchoCore:
     def upkeep(self) -> None:
         assert not self.has_work
         self.rests += 1
+
+    def close(self) -> None:
+        self.closed = True
 
     def counters(self) -> Counters:
         return Counters(steps=5, quarantined_pages=self.rests)
@@ -150,7 +154,7 @@ async def test_an_idle_engine_is_let_rest_before_a_heartbeat(linked: tuple[Engin
 
 
 async def test_closing_answers_what_is_open(linked: tuple[EngineLink, Inbox, EchoCore]) -> None:
-    link, inbox, _ = linked
+    link, inbox, core = linked
     await inbox.until(lambda reply: reply == READY)
     link.send(generate("g"))
     await link.close()
@@ -158,6 +162,7 @@ async def test_closing_answers_what_is_open(linked: tuple[EngineLink, Inbox, Ech
     failed = await inbox.until(answer_to("g"))
     assert isinstance(failed, Failed)
     assert failed.error.kind == "Aborted"
+    assert core.closed == isinstance(link, LocalLink)  # an engine process goes on; it is told to shut down
 
 
 async def test_a_core_that_breaks_fails_open_and_later_requests() -> None:
@@ -174,6 +179,7 @@ async def test_a_core_that_breaks_fails_open_and_later_requests() -> None:
     link.send(generate("later"))
     assert isinstance(await inbox.until(answer_to("later")), Failed)
     await link.close()
+    assert core.closed
 
 
 async def test_zmq_engines_come_and_go(tmp_path: Path) -> None:

@@ -574,3 +574,15 @@ def test_all_that_a_request_has_compiled_has_one_time(monkeypatch: pytest.Monkey
     assert finish(run, "b") is not None
     run.run(generate("c", [1], max_tokens=4, stop_regex=("slow",)))
     assert finish(run, "c") is not None
+
+
+def test_a_core_that_is_closed_gives_up_what_is_compiled_for_it() -> None:
+    compiler = Compiler(LongestPiece())
+    run = harness(compiler)
+    run.core.submit(generate("slow", [1], max_tokens=4, constraint=constraint(regex="(a|b)*a(a|b){12}")))
+    (pending,) = compiler._pending.values()
+    assert pending.wanted
+    run.core.close()
+    assert not pending.wanted
+    with pytest.raises(RuntimeError, match="shutdown"):
+        compiler.submit(GrammarSource(kind="regex", text="a|b"))
