@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -212,3 +213,9 @@ def test_the_line_that_picks_the_next_is_where_the_page_says(root: Path) -> None
     assert named, "the page names the line and its file"
     line, path = named.groups()
     assert line in (root / path).read_text()
+
+
+def test_test_files_have_names_of_their_own(root: Path) -> None:
+    """Two of one name can't be collected in one run; running each folder alone wouldn't show it."""
+    names = Counter(path.name for path in (root / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
