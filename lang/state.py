@@ -263,16 +263,18 @@ class ProgramState:
         copied._copied_in = forks
         return copied
 
-    def gather(self, children: list[ProgramState]) -> None:
-        """Each variable new in `children` becomes a list of their values here (`join`'s first mode)."""
+    def gather(self, children: list[ProgramState]) -> dict[Variable, list[Variable]]:
+        """Each variable that `children` wrote becomes a list of their values here (`join`'s first mode), also in place
+        of one that was here before them. Returns the lists with what is in them."""
         self._check_writable(caller())
         names: dict[str, list[Variable]] = {}
         for child in children:
-            for variable in child._scope:
-                if variable.name not in self._scope:
-                    names.setdefault(variable.name, []).append(variable)
-        for name, variables in names.items():
-            collect(self._scope.declare(name), variables)
+            for variable in child._scope.written():
+                names.setdefault(variable.name, []).append(variable)
+        lists = {self._scope.declare(name): variables for name, variables in names.items()}
+        for gathered, variables in lists.items():
+            collect(gathered, variables)
+        return lists
 
     def concatenate(self, children: list[ProgramState]) -> None:
         """What `children` appended since their fork is appended here, one behind the other."""

@@ -243,16 +243,12 @@ class TracingState(ProgramState):
             return argument
         raise TraceError(f"call({name!r}): {argument!r} is no text, number or bool, so it can't be sent.")
 
-    def gather(self, children: list[ProgramState]) -> None:
-        before = set(self._scope.names())
-        super().gather(children)
-        if self.tracer.over:
-            return
-        for name in self._scope.names():
-            if name not in before:
-                sources = [variable for child in children for variable in child._scope if variable.name == name]
-                target = self._scope.find(name, wait=False)
-                self.tracer.values[target] = [self.tracer.values[source] for source in sources]
+    def gather(self, children: list[ProgramState]) -> dict[Variable, list[Variable]]:
+        lists = super().gather(children)
+        if not self.tracer.over:
+            for gathered, variables in lists.items():
+                self.tracer.values[gathered] = [self.tracer.values[variable] for variable in variables]
+        return lists
 
     def on_begin(self, callback: Callable[[Sequence[Any]], None]) -> None:
         send = self.on_traced

@@ -69,7 +69,8 @@ class Scope:
 
     def __init__(self, inherited: Iterable[Variable] = ()) -> None:
         self._signal = Signal()
-        self._by_name = {variable.name: variable for variable in inherited}
+        self._inherited = {variable.name: variable for variable in inherited}
+        self._by_name = dict(self._inherited)
         self._own: list[Variable] = []
         self._failure: ProgramError | None = None
         self.sealed = True  # nobody but the reader itself can declare more
@@ -82,6 +83,10 @@ class Scope:
 
     def names(self) -> list[str]:
         return list(self._by_name)
+
+    def written(self) -> list[Variable]:
+        """Those that were written here, also over an inherited name."""
+        return [variable for name, variable in self._by_name.items() if self._inherited.get(name) is not variable]
 
     def declare(self, name: str, outputs: int = 1) -> Variable:
         variable = Variable(name, outputs)

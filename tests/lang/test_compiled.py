@@ -108,6 +108,22 @@ def test_everything_is_as_interpreted(real) -> None:
 
 
 @function
+def rounds(s):
+    """Forks that write the same variable again: each join gathers what its own forks wrote."""
+    for number in range(3):
+        forks = s.fork(2)
+        forks += f"\nRound {number}: " + gen("idea", max_tokens=3)
+        forks.join()
+        s += f"\nIdeas {number}: " + s["idea"][0] + s["idea"][1]
+        s.set_var(f"ideas{number}", s["idea"])
+
+
+def test_joins_one_behind_the_other_are_as_interpreted(real) -> None:
+    plain, compiled = both(rounds, real)
+    assert compiled == plain
+
+
+@function
 def flowing(s, word, most):
     s += "Begin." + gen("x", max_tokens=2)
     s += when(s["x"] == word, "yes", lambda t: t.__iadd__(" no " + gen("y", max_tokens=3)))

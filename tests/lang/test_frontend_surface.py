@@ -90,6 +90,20 @@ def test_join_gathers_variables() -> None:
     assert state["all"] == 3
 
 
+def test_join_gathers_what_the_forks_wrote_over_what_was_there() -> None:
+    @function
+    def rounds(s):
+        s.set_var("kept", "as it was")
+        s.set_var("written", "before")
+        for number in range(2):
+            with s.fork(2) as forks:
+                forks += "x" * (number + 1) + gen("written")
+
+    state = rounds.run()
+    assert state["written"] == ["[2]", "[2]"]
+    assert state["kept"] == "as it was"
+
+
 def test_join_appends_what_the_forks_appended(backend) -> None:
     @function
     def appended(s):
