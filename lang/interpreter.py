@@ -16,6 +16,7 @@ from palmette.lang.errors import Location, ProgramError
 from palmette.lang.execution import Execution
 from palmette.lang.executor import Executor, failure_of
 from palmette.lang.instructions import PASSIVE, Concatenate, End, Fork, Node
+from palmette.lang.loop import begin
 from palmette.lang.planning import travels
 from palmette.lang.variables import Scope
 from palmette.runtime.messages.branches import Part
@@ -75,13 +76,13 @@ class Interpreter(Executor):
     # On the loop
 
     def _start(self) -> None:
-        self._task = self.loop.create_task(self._drain())
+        self._task = begin(self.loop, self._drain())
 
     def _stop(self) -> None:
         running = self._task
         if running is not None:
             running.cancel()
-        self._task = self.loop.create_task(self._stopped(running))
+        self._task = begin(self.loop, self._stopped(running))
 
     async def _stopped(self, running: asyncio.Task[None] | None) -> None:
         if running is not None:
@@ -159,7 +160,7 @@ class Interpreter(Executor):
         if start:
             self._start()
         elif failed:
-            self._task = self.loop.create_task(self._release())
+            self._task = begin(self.loop, self._release())
 
     async def _release(self) -> None:
         """Close the branch, and say that the state is over."""

@@ -21,6 +21,7 @@ READ_LATER = "In an async program write `await s.aget('x')`, `await s.atext()` o
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_running: set[asyncio.Task[Any]] = set()
 
 
 def language_loop() -> asyncio.AbstractEventLoop:
@@ -31,6 +32,15 @@ def language_loop() -> asyncio.AbstractEventLoop:
             _loop = asyncio.new_event_loop()
             threading.Thread(target=_loop.run_forever, name="palmette-lang", daemon=True).start()
         return _loop
+
+
+def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that runs to its end though nobody else keeps it, as of a state that its program has dropped: event loops
+    hold their tasks weakly, and so do connections. Called on the loop."""
+    task = loop.create_task(work)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
 
 
 def refuse_on(loop: asyncio.AbstractEventLoop) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from palmette.lang.backends.base import ProgramRun
 from palmette.lang.errors import Location, ProgramError
-from palmette.lang.loop import finished
+from palmette.lang.loop import begin, finished
 from palmette.lang.playing import NotWritten, Player
 from palmette.lang.recording import MISSING, Ambiguous, Recorded, Recorder, has_symbols
 from palmette.lang.symbols import Symbol
@@ -54,11 +54,11 @@ class Session:
         state.on_failure = self._stopped_from_outside
         self._state.keep(self)
 
-        def begin() -> None:
-            self._task = self._loop.create_task(self._go())
+        def go() -> None:
+            self._task = begin(self._loop, self._go())
 
         try:
-            self._loop.call_soon_threadsafe(begin)
+            self._loop.call_soon_threadsafe(go)
         except RuntimeError:
             state.engine_is_gone(Location("?", 0, "?"), "run")
 

@@ -4,6 +4,7 @@ bit, whatever the program."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -121,6 +122,27 @@ def rounds(s):
 def test_joins_one_behind_the_other_are_as_interpreted(real) -> None:
     plain, compiled = both(rounds, real)
     assert compiled == plain
+
+
+@function
+def leaving_forks(s):
+    forks = s.fork(3)
+    forks += gen("left", max_tokens=150, ignore_eos=True)
+    s += gen("read", max_tokens=1)
+
+
+@pytest.mark.parametrize("way", ["interpreted", "compiled"])
+def test_states_that_are_dropped_run_to_their_end(
+    endpoint: RuntimeEndpoint, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody keeps them but their own tasks, which the event loop doesn't."""
+    program = leaving_forks if way == "interpreted" else leaving_forks.compile()
+    for _ in range(4):
+        program.run(backend=endpoint)["read"]
+        for _ in range(5):
+            gc.collect()
+            time.sleep(0.01)
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 @function
