@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,24 @@ if "PALMETTE_TEST_NATIVE_FLAGS" in os.environ:
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT
+
+
+@pytest.fixture
+def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For the pages' programs: a `Runtime` of the default model is one of the tiny model, and ends with the test."""
+    import palmette as pt
+    from palmette.lang import default
+
+    started: list[pt.Runtime] = []
+    real = pt.Runtime
+
+    def start(model: str) -> pt.Runtime:
+        assert model == "smollm2-135m"
+        started.append(real(model="tiny", kv_tokens=16384, threads=1))
+        return started[-1]
+
+    monkeypatch.setattr(pt, "Runtime", start)
+    yield
+    default._default.clear()
+    for runtime in started:
+        runtime.shutdown()

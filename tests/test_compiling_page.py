@@ -3,29 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-import palmette as sgl
-from palmette.lang import default
-
-
-@pytest.fixture
-def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    started: list[sgl.Runtime] = []
-    real = sgl.Runtime
-
-    def start(model: str) -> sgl.Runtime:
-        started.append(real(model="tiny", kv_tokens=16384, threads=1))
-        return started[-1]
-
-    monkeypatch.setattr(sgl, "Runtime", start)
-    yield
-    default._default.clear()
-    for runtime in started:
-        runtime.shutdown()
 
 
 @pytest.mark.server

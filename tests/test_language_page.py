@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from live_server import LiveServer
 
 import palmette as sgl
-from palmette.lang import default
 from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.engine import build_core, build_frontend
@@ -21,23 +19,6 @@ from palmette.runtime.link import LocalLink
 def _frontend() -> Frontend:
     config = EngineConfig(model="tiny", kv_tokens=16384, threads=1)
     return build_frontend(config, resolve("tiny"), LocalLink(build_core(config, resolve("tiny"))))
-
-
-@pytest.fixture
-def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    started: list[sgl.Runtime] = []
-
-    def start(model: str) -> sgl.Runtime:
-        assert model == "smollm2-135m"
-        started.append(sgl.Runtime(model="tiny", kv_tokens=16384, threads=1))
-        return started[-1]
-
-    real = sgl.Runtime
-    monkeypatch.setattr(sgl, "Runtime", lambda **options: real(**options) if len(options) > 1 else start(**options))
-    yield
-    default._default.clear()
-    for runtime in started:
-        runtime.shutdown()
 
 
 @pytest.mark.server

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import palmette as pt
-from palmette.lang import default
 from palmette.runtime.errors import Unsupported
 
 FRAMEWORKS = ("SGLang", "guidance", "LMQL", "outlines", "plain OpenAI code")
@@ -22,22 +20,6 @@ REFUSED = ("image", "video", "gen_int", "gen_string", "Anthropic", "LiteLLM", "V
 @pytest.fixture
 def page(root: Path) -> str:
     return (root / "docs" / "migrating.md").read_text()
-
-
-@pytest.fixture
-def runtimes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    started: list[pt.Runtime] = []
-    real = pt.Runtime
-
-    def start(model: str) -> pt.Runtime:
-        started.append(real(model="tiny", kv_tokens=16384, threads=1))
-        return started[-1]
-
-    monkeypatch.setattr(pt, "Runtime", start)
-    yield
-    default._default.clear()
-    for runtime in started:
-        runtime.shutdown()
 
 
 @pytest.mark.server

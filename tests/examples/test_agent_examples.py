@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,6 @@ import pytest
 import palmette as sgl
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-
-@pytest.fixture(scope="module", params=["tiny", pytest.param("smollm2-135m", marks=pytest.mark.slow)])
-def engine(request: pytest.FixtureRequest) -> Iterator[sgl.Engine]:
-    with sgl.Engine(model=request.param, kv_tokens=32768, threads=1) as engine:
-        yield engine
 
 
 def check(result: sgl.AgentResult, steps: int) -> None:

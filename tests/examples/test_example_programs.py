@@ -12,16 +12,8 @@ import pytest
 from rich.console import Console
 
 import palmette as sgl
-from palmette.lang import default
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-
-@pytest.fixture(autouse=True)
-def examples(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    default._default.clear()
 
 
 @pytest.fixture

@@ -17,17 +17,6 @@ import palmette as sgl
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.fixture(autouse=True)
-def examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-
-@pytest.fixture(scope="module", params=["tiny", pytest.param("smollm2-135m", marks=pytest.mark.slow)])
-def engine(request: pytest.FixtureRequest) -> Iterator[sgl.Engine]:
-    with sgl.Engine(model=request.param, kv_tokens=32768, threads=1) as engine:
-        yield engine
-
-
 def shared(state: sgl.ProgramState) -> float:
     """Of the prompt tokens that could be reused, the part that was."""
     return state.usage().reuse
