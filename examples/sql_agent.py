@@ -9,6 +9,7 @@ database refuses is told to the model, so that it can ask for another one. An ab
 from __future__ import annotations
 
 import sqlite3
+from threading import Lock
 from typing import Any, Literal
 
 import palmette as sgl
@@ -40,11 +41,14 @@ def described() -> str:
 
 
 def sql_agent(database: sqlite3.Connection, **options: Any) -> sgl.Agent:
+    one_at_a_time = Lock()  # tools run side by side in threads, and share the connection
+
     @sgl.tool(timeout=5.0)
     def select(column: Column, table: Literal["ships", "trips"], where: Column, equals: str) -> list[Any]:
         """Runs SELECT column FROM table WHERE where = equals, and gives the values that it finds."""
-        rows = database.execute(f"SELECT {column} FROM {table} WHERE {where} = ?", (equals,))
-        return [value for (value,) in rows.fetchmany(MOST_ROWS)]
+        with one_at_a_time:
+            rows = database.execute(f"SELECT {column} FROM {table} WHERE {where} = ?", (equals,))
+            return [value for (value,) in rows.fetchmany(MOST_ROWS)]
 
     return sgl.agent(
         [select],
