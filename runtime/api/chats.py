@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 from palmette.runtime.api.access import Caller
 from palmette.runtime.api.scheduling_fields import SchedulingFields
-from palmette.runtime.api.surface import LARGE_ANSWER, Surface, check_outputs
+from palmette.runtime.api.surface import LARGE_ANSWER, OPENED_AT_ONCE, Surface, check_outputs
 from palmette.runtime.frontend import ChatGeneration
 from palmette.runtime.frontend.chats import PreparedTurn
 from palmette.runtime.messages.sampling import output_seed
@@ -30,7 +31,14 @@ def pieces(given: Sequence[Any]) -> int:
     return count
 
 
-def open_chats(
+def open_chat(
+    surface: Surface, prepared: PreparedTurn, *, request_id: str, caller: Caller, fields: SchedulingFields
+) -> ChatGeneration:
+    """The one output of a turn."""
+    return surface.frontend.chats.submit(prepared, request_id=request_id, scheduling=fields.scheduling(caller))
+
+
+async def open_chats(
     surface: Surface,
     prepared: PreparedTurn,
     *,
@@ -39,7 +47,8 @@ def open_chats(
     caller: Caller,
     fields: SchedulingFields,
 ) -> list[ChatGeneration]:
-    """`count` outputs of one turn: all of them or, where one is refused, none. With a seed, output i has seed + i."""
+    """`count` outputs of one turn: all of them or, where one is refused, none. With a seed, output i has seed + i.
+    Others have their turn between any few."""
     check_outputs(1, count)
     scheduling = fields.scheduling(caller)
     seed = prepared.params.seed
@@ -53,6 +62,8 @@ def open_chats(
                 scheduling=scheduling,
             )
             opened.append(generation)
+            if len(opened) % OPENED_AT_ONCE == 0:
+                await asyncio.sleep(0)
     except BaseException:
         for generation in opened:
             generation.close()

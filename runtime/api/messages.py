@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import caller_of
 from palmette.runtime.api.bodies import read
-from palmette.runtime.api.chats import READING, open_chats, pieces
+from palmette.runtime.api.chats import READING, open_chat, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
 from palmette.runtime.api.json_response import JsonResponse
@@ -51,7 +51,7 @@ def router(surface: Surface) -> APIRouter:
         prepared = await _prepared(surface, body, params, body.cache_namespace(caller))
         prepared = _fitted(surface, prepared, body.max_tokens)
         name = uuid.uuid4().hex
-        (generation,) = open_chats(surface, prepared, request_id=f"msg_{name}", caller=caller, fields=body)
+        generation = open_chat(surface, prepared, request_id=f"msg_{name}", caller=caller, fields=body)
         message = _Message(surface.model, generation, body, prepared)
         headers = {**body.headers, "request-id": f"req_{name}"}
         if body.stream:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request, Response
 
 from palmette.runtime.api.access import Caller, caller_of
@@ -16,13 +17,13 @@ from palmette.runtime.api.chat_tools import effort_of
 from palmette.runtime.api.chats import READING, open_chats, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.errors import error_body
-from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.json_response import PlainResponse
 from palmette.runtime.api.openai_replies import chat_logprobs, now, usage_json
 from palmette.runtime.api.schemas_chat import ChatBody
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
-from palmette.runtime.frontend import ChatChunk, ChatFinish, ChatOutput, ChatTurn, collect_chats
+from palmette.runtime.frontend import ChatChunk, ChatFinish, ChatGeneration, ChatOutput, ChatTurn, collect_chats
 from palmette.runtime.frontend.chat_prompt import ReasoningControl
 from palmette.runtime.frontend.chats import PreparedTurn
 from palmette.runtime.messages.sampling import SamplingParams
@@ -34,6 +35,8 @@ from palmette.runtime.parsers.protocol import (
     ReasoningDelta,
     TextDelta,
 )
+
+PARTS_OF_CHOICE = 15  # putting one together takes as long as writing so many values of an answer
 
 
 def router(surface: Surface) -> APIRouter:
@@ -51,10 +54,11 @@ def router(surface: Surface) -> APIRouter:
         size = READING * (pieces(body.messages) + len(body.tools))
         turn = await surface.beside(size, lambda: turn_of(body, surface.frontend.chats.reasoning))
         prepared = await surface.frontend.chats.prepare(turn, params_of(body), namespace=body.cache_namespace(caller))
-        call = _Chat(surface, body, prepared, caller)
+        call = _Chat(surface, body)
+        await call.open(prepared, caller)
         if body.stream:
             return call.stream()
-        return JsonResponse(await unless_gone(request, call.answer()), headers=body.headers)
+        return PlainResponse(await unless_gone(request, call.answer()), headers=body.headers)
 
     return routes
 
@@ -98,17 +102,31 @@ def params_of(body: ChatBody) -> SamplingParams:
 
 
 class _Chat:
-    """One request: its generations (opened at once, so that a bad one is refused before any answer begins)."""
+    """One request: its generations (all opened before any answer begins, so that a bad one is refused)."""
 
-    def __init__(self, surface: Surface, body: ChatBody, prepared: PreparedTurn, caller: Caller) -> None:
+    def __init__(self, surface: Surface, body: ChatBody) -> None:
         self._surface = surface
         self._body = body
         self._id = f"chatcmpl-{uuid.uuid4().hex}"
         self._created = now()
-        self._generations = open_chats(surface, prepared, request_id=self._id, count=body.n, caller=caller, fields=body)
+        self._generations: list[ChatGeneration] = []
 
-    async def answer(self) -> dict[str, Any]:
+    async def open(self, prepared: PreparedTurn, caller: Caller) -> None:
+        """Raises what the request is refused for; nothing is open then."""
+        body = self._body
+        self._generations = await open_chats(
+            self._surface, prepared, request_id=self._id, count=body.n, caller=caller, fields=body
+        )
+
+    async def answer(self) -> bytes:
+        """The answer as JSON; a long one is put together in a thread."""
         outputs = await collect_chats(self._generations)
+        size = PARTS_OF_CHOICE * len(outputs) + len(outputs[0].text) // 10 * len(outputs)
+        if self._body.logprobs:
+            size += sum(len(output.logprobs) for output in outputs) * (10 + 10 * (self._body.top_logprobs or 0))
+        return await self._surface.beside(size, lambda: orjson.dumps(self._answer(outputs)), used=outputs)
+
+    def _answer(self, outputs: Sequence[ChatOutput]) -> dict[str, Any]:
         choices = [self._choice(index, output) for index, output in enumerate(outputs)]
         finishes = [output.finish for output in outputs]
         return {**self._head("chat.completion"), "choices": choices, "usage": chat_usage(finishes)}

@@ -33,6 +33,7 @@ from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import ChatTurn
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.messages.tokens import count as count_tokens
 
 KEPT = (400, 401, 404)  # how asking for a kept response may fail
 BYTES_OF_ITEMS = 100  # of kept ones: reading them takes as long as writing one value (surface.beside)
@@ -74,7 +75,7 @@ def router(surface: Surface, store: Store | None = None) -> APIRouter:
         _, turn = await _read(surface, kept_here, body, caller, previous, uuid.uuid4().hex)
         with named_as_here():
             prepared = await surface.frontend.chats.prepare(turn, SamplingParams(), namespace=caller.namespace())
-        answer = {"object": "response.input_tokens", "input_tokens": len(prepared.tokens)}
+        answer = {"object": "response.input_tokens", "input_tokens": count_tokens(prepared.prompt.tokens)}
         return JsonResponse(answer, headers=body.headers)
 
     @routes.get("/{response_id}", **operation(ResponseAnswer, streams=ResponseEvent, errors=KEPT, tag=TAG))

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from palmette.runtime.api.access import Caller
-from palmette.runtime.api.chats import open_chats
+from palmette.runtime.api.chats import open_chat
 from palmette.runtime.api.errors import as_ours
 from palmette.runtime.api.openai_replies import now
 from palmette.runtime.api.responses_items import Item
@@ -138,9 +138,7 @@ class Making:
         self._formatted = body.text_format().type != "text"
         self.writer = ResponseWriter(asked.head(surface.model), frontend.vocabulary, queued=body.background)
         with named_as_here():
-            (self._generation,) = open_chats(
-                surface, asked.prepared, request_id=asked.id, caller=asked.caller, fields=body
-            )
+            self._generation = open_chat(surface, asked.prepared, request_id=asked.id, caller=asked.caller, fields=body)
 
     async def begun(self) -> None:
         """Waits a moment for a refusal of what the engine has to compile, and raises it."""

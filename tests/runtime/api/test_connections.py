@@ -73,7 +73,7 @@ def dropped(server: LiveServer, reason: str) -> float:
     return float(found[1])
 
 
-def wait_for(found: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(found: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < limit, "it did not happen"
@@ -150,11 +150,9 @@ def test_a_reader_that_takes_nothing_is_dropped_and_its_request_with_it() -> Non
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.connect(("127.0.0.1", httpx.URL(server.url).port or 0))
             deaf.sendall(HEAD % len(body) + body)
-            wait_for(lambda: server.frontend.counters.running > 0)
             assert httpx.post(f"{server.url}/v1/completions", content=BODY, timeout=30).status_code == 200
             wait_for(lambda: dropped(server, "reader") == 1, 60)
-        wait_for(lambda: server.frontend.counters.running == 0)
-        assert server.frontend.counters.aborted > 0
+        wait_for(lambda: server.frontend.counters.aborted > 0 and server.frontend.counters.running == 0)
 
 
 def test_a_slow_reader_is_not_dropped() -> None:
