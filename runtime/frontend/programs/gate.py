@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from palmette.runtime.frontend.programs.opening import Opening
 from palmette.runtime.frontend.programs.size import USUAL, Size
 
 GROWTH = 0.6  # of what programs under way are still to grow by, for which there is room when another begins: not all
@@ -22,11 +23,12 @@ LOOK = 64  # waiting programs of a tenant that are compared for what they share 
 PASSED = 16  # times that the first of a tenant's may be passed over for that
 PREFILL = 32  # tokens of a prefill that says how long prefills take
 FADING = 1 / 64  # weight of the newest measurement
+PATIENCE = 30.0  # seconds for which room is held until a prefill has been measured
 
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """What a program needs of the pool. `size`: at most, about; `opening`: the text that it begins with.
+    """What a program needs of the pool. `size`: at most, about; `opening`: what it begins with.
 
     The gate keeps the rest. `held`: tokens of its live branches, None: not known yet; `away`: they wait for so long
     that nothing is kept for them, and `loose`: they did so once; `flying`: what its verbs in flight add; `stopped`:
@@ -34,7 +36,7 @@ class Claim:
     """
 
     size: Size
-    opening: str
+    opening: Opening
     tenant: str = ""
     priority: int = 0
     held: int | None = None
@@ -57,6 +59,8 @@ class _Waiting:
     claim: Claim
     number: int
     entered: asyncio.Future[None]
+    alike: int = 0  # characters of its opening that are under way already
+    looked: int = -1  # how many had come and gone by then
 
 
 @dataclass(eq=False, slots=True)
@@ -87,6 +91,7 @@ class Gate:
         self._waiting: dict[str, list[_Waiting]] = {}  # by tenant; no list is empty
         self._stopped: list[_Stopped] = []
         self._arrivals = 0
+        self._passages = 0  # of programs, in and out
         self._characters: float | None = None  # that make a token
         self._token_seconds = 0.0  # to prefill one
 
@@ -120,10 +125,11 @@ class Gate:
     def tokens_of(self, characters: int) -> int:
         return round(characters / self._ratio)
 
-    def is_worth_holding(self, seconds: float) -> bool:
-        """Whether pages that are needed in so many seconds are worth the room: to hold a share of the pool for as long
-        as it takes to fill all of it costs others what computing that share again would cost."""
-        return not self._token_seconds or seconds <= self._capacity * self._token_seconds
+    @property
+    def patience(self) -> float:
+        """Seconds for which pages that are needed again are worth the room: to hold a share of the pool for as long as
+        it takes to fill all of it costs others what computing that share again would cost."""
+        return self._capacity * self._token_seconds if self._token_seconds else PATIENCE
 
     # A program
 
@@ -145,6 +151,7 @@ class Gate:
         if claim not in self._under_way:
             return
         del self._under_way[claim]
+        self._passages += 1
         self._counted -= claim.counted
         at = self._index(claim)
         del self._sorted[at]
@@ -155,7 +162,7 @@ class Gate:
 
     def stops(self, claim: Claim, tokens: int) -> bool:
         """Whether a verb that adds so many tokens would have to wait."""
-        if claim.loose or not self._is_crowded or next(iter(self._under_way)) is claim or self._is_idle:
+        if claim.loose or not self._is_crowded or next(iter(self._under_way)) is claim or self._is_idle(but=claim):
             return False
         held = 0.0
         for each in self._under_way:
@@ -209,11 +216,12 @@ class Gate:
     def _is_crowded(self) -> bool:
         return bool(self._capacity) and self._counted > self._capacity
 
-    @property
-    def _is_idle(self) -> bool:
-        """Nobody computes, and some wait longer than their room is worth: better to compute things again."""
+    def _is_idle(self, but: Claim | None = None) -> bool:
+        """Nobody else computes or has just entered, and some wait longer than their room is worth: better to compute
+        things again."""
         every = self._under_way
-        return any(each.loose for each in every) and not any(each.flying for each in every)
+        busy = any(each.flying or each.held is None for each in every if each is not but)
+        return not busy and any(each.loose for each in every)
 
     def _begun(self, claim: Claim) -> float:
         return len(claim.opening) / self._ratio if claim.held is None else claim.held
@@ -222,15 +230,18 @@ class Gate:
         """Tokens of the pool that are there for the program alone; the last page is half empty in the mean."""
         return self._begun(claim) + claim.flying - claim.shared / self._ratio + self._page / 2
 
+    def _largest(self, claim: Claim) -> float:
+        """No program holds more than the pool: one that may grow beyond it doesn't keep all others out for that."""
+        return min(claim.size.in_tokens(self._ratio), self._capacity)
+
     def _grows(self, claim: Claim) -> float:
-        return max(0.0, claim.size.in_tokens(self._ratio) - self._begun(claim) - claim.flying)
+        return max(0.0, self._largest(claim) - self._begun(claim) - claim.flying)
 
     def _fits(self, claim: Claim) -> bool:
         """Whether it may begin beside those under way."""
-        largest = claim.size.in_tokens(self._ratio)
-        if not self._capacity or not self._under_way or self._counted + largest <= self._capacity:
+        if not self._capacity or not self._under_way or self._counted + self._largest(claim) <= self._capacity:
             return True
-        if self._is_idle:
+        if self._is_idle():
             return True
         if self._stopped:
             return False
@@ -240,7 +251,8 @@ class Gate:
 
     def _enter(self, claim: Claim) -> None:
         self._under_way[claim] = None
-        claim.counted = claim.size.in_tokens(self._ratio)
+        self._passages += 1
+        claim.counted = self._largest(claim)
         self._counted += claim.counted
         insort(self._sorted, claim, key=_opening)
         at = self._index(claim)
@@ -255,12 +267,18 @@ class Gate:
         """What is shared counts as the one's that stands before, in order of the openings."""
         if at < len(self._sorted):
             claim = self._sorted[at]
-            claim.shared = alike(self._sorted[at - 1].opening, claim.opening) if at else 0
+            claim.shared = claim.opening.alike(self._sorted[at - 1].opening) if at else 0
 
     def _alike(self, claim: Claim) -> int:
         """Characters that it begins with as another does that is under way."""
         at = bisect_left(self._sorted, claim.opening, key=_opening)
-        return max((alike(each.opening, claim.opening) for each in self._sorted[max(0, at - 1) : at + 1]), default=0)
+        return max((claim.opening.alike(each.opening) for each in self._sorted[max(0, at - 1) : at + 1]), default=0)
+
+    def _alike_of(self, waiting: _Waiting) -> int:
+        """The same, looked up once until another has come or gone."""
+        if waiting.looked != self._passages:
+            waiting.alike, waiting.looked = self._alike(waiting.claim), self._passages
+        return waiting.alike
 
     def _changed(self) -> None:
         """There may be room: for verbs that wait, in the order of their programs, then for programs."""
@@ -296,7 +314,7 @@ class Gate:
         )
         if first.claim.passed >= PASSED:
             return first
-        return max(self._peers(first), key=lambda each: self._alike(each.claim))
+        return max(self._peers(first), key=self._alike_of)
 
     def _peers(self, first: _Waiting) -> Iterator[_Waiting]:
         """The first of its tenant that wait with its priority."""
@@ -314,18 +332,3 @@ class Gate:
 
 def _place(waiting: _Waiting) -> tuple[int, int]:
     return (-waiting.claim.priority, waiting.number)
-
-
-def alike(one: str, other: str) -> int:
-    """Characters that both begin with."""
-    most = min(len(one), len(other))
-    if one[:most] == other[:most]:
-        return most
-    least = 0
-    while most - least > 1:
-        middle = (least + most) // 2
-        if one[:middle] == other[:middle]:
-            least = middle
-        else:
-            most = middle
-    return least

@@ -36,8 +36,10 @@ class GraphRun:
                 yield event
             yield ProgramEvent(over=True)
         finally:
-            await shared.stop()
-            gate.leave(shared.claim)
+            try:
+                await shared.stop()
+            finally:
+                gate.leave(shared.claim)
 
     async def answer(self, result: CallResult) -> None:
         """What the client's function gave. Raises InvalidRequest for one that wasn't asked for."""

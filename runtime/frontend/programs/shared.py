@@ -14,6 +14,7 @@ from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.generation import Generation
 from palmette.runtime.frontend.programs.forecast import forecast
 from palmette.runtime.frontend.programs.gate import Claim, Gate
+from palmette.runtime.frontend.programs.opening import Opening
 from palmette.runtime.frontend.programs.size import largest, opening
 from palmette.runtime.frontend.programs.slots import Lost, Slots
 from palmette.runtime.messages.hints import Hint
@@ -63,7 +64,7 @@ class Shared:
         self.request = request
         self.plan = request.plan
         self.scheduling = msgspec.structs.replace(scheduling, under_way=True)
-        self.claim = Claim(largest(self.plan), opening(self.plan), scheduling.tenant, scheduling.priority)
+        self.claim = Claim(largest(self.plan), Opening(opening(self.plan)), scheduling.tenant, scheduling.priority)
         self.forecast = forecast(self.plan)
         self.pace = Pace()
         self.slots = Slots()
@@ -79,6 +80,7 @@ class Shared:
         }
         self._tasks: set[asyncio.Task[None]] = set()
         self._beside: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
 
     # Tasks
 
@@ -120,7 +122,12 @@ class Shared:
                     self.never(child, failure)
 
     async def stop(self) -> None:
-        """Everything ends now, and gives back what it holds."""
+        """Everything ends now, and gives back what it holds, also where who waits for that is cancelled."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
         tasks = [*self._tasks, *self._beside]
         for task in tasks:
             task.cancel()

@@ -178,8 +178,14 @@ class Track:
         now = max((ends.get((self.number, at), 0) for at in range(self.at)), default=0)
         await self._outlook.waits(value.slot, now, self._pending)
         called = shared.is_called(value.slot)
-        worth_holding = not called or shared.engine.gate.is_worth_holding(shared.seconds_until(value.slot, now))
-        with self._resting(away=not worth_holding, for_tracks=not called):
+        patience = shared.engine.gate.patience
+        away = called and shared.seconds_until(value.slot, now) > patience
+        with self._resting(away=away, for_tracks=not called):
+            if called and not away:
+                await asyncio.wait([slot], timeout=patience)
+                if not slot.done():  # the client's function takes longer than it was said to
+                    self.away = True
+                    shared.weigh()
             await asyncio.shield(slot)
 
     @contextmanager

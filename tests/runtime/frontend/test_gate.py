@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palmette.runtime.frontend.programs.gate import FULL, PASSED, Claim, Gate, alike
+from palmette.runtime.frontend.programs.gate import FULL, PASSED, Claim, Gate
+from palmette.runtime.frontend.programs.opening import Opening
 from palmette.runtime.frontend.programs.size import Size
 
 POOL = 1000
@@ -21,7 +22,7 @@ def opened(pool: int = POOL) -> Gate:
 
 
 def claim(tokens: int, opening: str = "", tenant: str = "", priority: int = 0) -> Claim:
-    return Claim(Size(0, tokens), opening, tenant, priority)
+    return Claim(Size(0, tokens), Opening(opening), tenant, priority)
 
 
 async def settle() -> None:
@@ -163,8 +164,7 @@ def test_what_is_held_for_very_long_waits_is_given_to_others() -> None:
         gate, first, second = opened(), claim(800), claim(800)
         await gate.enter(first)
         gate.prefilled(100, 0.1)
-        assert gate.is_worth_holding(FULL * POOL / 1000 - 0.01)
-        assert not gate.is_worth_holding(FULL * POOL / 1000 + 0.01)
+        assert gate.patience == pytest.approx(FULL * POOL / 1000)
         waits = asyncio.ensure_future(gate.enter(second))
         await settle()
         assert not waits.done()
@@ -177,11 +177,62 @@ def test_what_is_held_for_very_long_waits_is_given_to_others() -> None:
     asyncio.run(run())
 
 
-@given(st.text("ab", max_size=40), st.text("ab", max_size=40))
-def test_alike_is_the_common_prefix(one: str, other: str) -> None:
-    shared = alike(one, other)
-    assert one[:shared] == other[:shared]
-    assert shared == min(len(one), len(other)) or one[shared] != other[shared]
+def test_an_idle_moment_lets_one_in_at_a_time() -> None:
+    async def run() -> None:
+        gate, first = opened(), claim(900)
+        await gate.enter(first)
+        gate.holds(first, 800)
+        crowd = [claim(800) for _ in range(20)]
+        waits = [asyncio.ensure_future(gate.enter(each)) for each in crowd]
+        await settle()
+        gate.holds(first, 800, away=True)
+        await settle()
+        assert len(gate) == 2
+        await asyncio.wait_for(gate.proceed(crowd[0], 700), 1)
+        gate.holds(first, 800)
+        await settle()
+        assert len(gate) == 2, "one computes"
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_a_program_that_may_outgrow_the_pool_leaves_room_for_small_ones() -> None:
+    async def run() -> None:
+        gate, endless = opened(), claim(1_000_000)
+        await gate.enter(endless)
+        gate.holds(endless, 50)
+        await asyncio.wait_for(gate.enter(claim(100)), 1)
+
+    asyncio.run(run())
+
+
+def test_openings_are_compared_only_when_a_program_has_come_or_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Claim] = []
+    alike = Gate._alike
+
+    def counted(gate: Gate, one: Claim) -> int:
+        looked.append(one)
+        return alike(gate, one)
+
+    async def run() -> None:
+        gate, first = opened(), claim(900)
+        await gate.enter(first)
+        waits = [asyncio.ensure_future(gate.enter(claim(800))) for _ in range(20)]
+        await settle()
+        gate.holds(first, 100)
+        looked.clear()
+        for held in range(100, 150):
+            gate.holds(first, held)
+        assert len(looked) <= 50, "that of the next one each time, not those of all"
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    monkeypatch.setattr(Gate, "_alike", counted)
+    asyncio.run(run())
 
 
 @given(st.lists(st.tuples(st.integers(1, 1500), st.integers(1, 4), st.booleans()), min_size=1, max_size=12))
