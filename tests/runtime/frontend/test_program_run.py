@@ -41,7 +41,7 @@ def test_a_client_that_never_answers_keeps_nobody_out(engine: pt.Engine) -> None
     frontend = engine.frontend
 
     async def run() -> None:
-        frontend.gate.prefilled(1000, 0.01)  # so that a pool is filled in hundredths of a second
+        frontend.gate.prefilled(1000, 0.1)  # so that a pool is filled in a tenth of a second
         silent = asyncio.ensure_future(drained(frontend.run_program(RunProgram(plan=ASKING))))
         await asyncio.wait_for(drained(frontend.run_program(RunProgram(plan=LARGE))), 30)
         assert not silent.done()
