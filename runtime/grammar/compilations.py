@@ -102,7 +102,7 @@ class Pending(Generic[T]):
                 GrammarError(f"Nobody waits for the {self.kind} any more.", hint="Ask again.", param=self.kind)
             )
             return True
-        self._started = self._started or monotonic()
+        self.begin()
         try:
             done = work()
         except TooSlow:
@@ -116,8 +116,11 @@ class Pending(Generic[T]):
         return True
 
     def pause(self) -> None:
-        """Until the next thread takes it up: it is as if it hadn't begun."""
+        """Until the next thread takes it up, or a process that is started for it: it is as if it hadn't begun."""
         self._started = None
+
+    def begin(self) -> None:
+        self._started = monotonic()
 
 
 class Threads:

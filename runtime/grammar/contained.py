@@ -19,7 +19,7 @@ import msgspec
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import Blueprint, unpack
-from palmette.runtime.grammar.contained_child import LENGTH_BYTES, Job, Refusal, frame, write_all
+from palmette.runtime.grammar.contained_child import LENGTH_BYTES, READY, Job, Refusal, frame
 
 MEMORY_BYTES = 1 << 30  # of a child, beyond an idle one's
 START_SECONDS = 20.0  # for a child to begin to read; not counted as the job's
@@ -35,10 +35,20 @@ _PROGRAM = (
 
 
 class Wanted(Protocol):
-    """Whether anybody still waits for a job."""
+    """A job as those see it who wait for it."""
 
     @property
-    def wanted(self) -> bool: ...
+    def wanted(self) -> bool:
+        """Anybody still waits, and may go on to."""
+        ...
+
+    def pause(self) -> None:
+        """Its time doesn't run."""
+        ...
+
+    def begin(self) -> None:
+        """Its time begins now."""
+        ...
 
 
 class _Lost(Exception):
@@ -59,34 +69,52 @@ class _Child:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._to, False)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
+    def started(self, wanted: Wanted) -> None:
+        """Waits until it reads jobs. Raises as `ask` does, after START_SECONDS."""
+        self._read(len(READY), monotonic() + START_SECONDS, wanted)
+
     def ask(self, job: Job, seconds: float, wanted: Wanted) -> bytes:
         """Its answer. Raises TimeoutError after `seconds`, or once it isn't wanted; _Lost where the child ends."""
         until = monotonic() + seconds
-        try:
-            write_all(self._to, frame(msgspec.msgpack.encode(job)))
-        except OSError:
-            raise _Lost from None
+        self._write(frame(msgspec.msgpack.encode(job)), until, wanted)
         size = int.from_bytes(self._read(LENGTH_BYTES, until, wanted), "little")
         return self._read(size, until, wanted)
 
+    def _write(self, data: bytes, until: float, wanted: Wanted) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait(self._to, select.POLLOUT, until, wanted)
+            try:
+                view = view[os.write(self._to, view) :]
+            except OSError:
+                raise _Lost from None
+
     def _read(self, size: int, until: float, wanted: Wanted) -> bytes:
-        ready, parts = select.poll(), bytearray()
-        ready.register(self._from, select.POLLIN | select.POLLHUP)
+        parts = bytearray()
         while len(parts) < size:
-            if not wanted.wanted or monotonic() > until:
-                raise TimeoutError
-            if not ready.poll(_LOOK_SECONDS * 1000):
-                continue
+            self._wait(self._from, select.POLLIN, until, wanted)
             part = os.read(self._from, min(size - len(parts), 1 << 20))
             if not part:
                 raise _Lost
             parts += part
         return bytes(parts)
+
+    @staticmethod
+    def _wait(file: int, what: int, until: float, wanted: Wanted) -> None:
+        """Until the file is ready, or its other end is closed."""
+        ready = select.poll()
+        ready.register(file, what)
+        while True:
+            if not wanted.wanted or monotonic() > until:
+                raise TimeoutError
+            if ready.poll(_LOOK_SECONDS * 1000):
+                return
 
     def end(self) -> int:
         """Its exit status, or the signal it ended by as a negative number."""
@@ -113,7 +141,11 @@ class Contained:
             child = None if fresh else self._idle.pop()
         child = child or _Child()
         try:
-            answer = child.ask(job, seconds + START_SECONDS * fresh, wanted)
+            if fresh:
+                wanted.pause()
+                child.started(wanted)
+                wanted.begin()
+            answer = child.ask(job, seconds, wanted)
         except TimeoutError:
             child.end()
             raise too_slow(kind, seconds) from None

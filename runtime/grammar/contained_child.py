@@ -24,6 +24,7 @@ from palmette.runtime.grammar.tag_marks import Marks
 IDLE_SECONDS = 60.0
 ALARM_SECONDS = 2.0  # beyond a job's time, until which its parent should have ended this process
 LENGTH_BYTES = 8
+READY = b"+"  # written once, when it begins to read
 NICENESS = 10
 
 
@@ -93,6 +94,7 @@ def main(memory_bytes: int) -> int:
     os.nice(NICENESS)  # outputs that are being written go first
     _bound_memory(memory_bytes)
     requests, replies = 0, 1
+    write_all(replies, READY)
     while select.select([requests], [], [], IDLE_SECONDS)[0]:
         size = read_exactly(requests, LENGTH_BYTES)
         if len(size) < LENGTH_BYTES:

@@ -33,6 +33,12 @@ LARGE = {"enum": [f"value number {number}" for number in range(2_000)]}
 class Waiting:
     wanted = True
 
+    def pause(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
 
 def source(kind: str, text: str) -> GrammarSource:
     return GrammarSource(kind=kind, text=text)
@@ -117,6 +123,30 @@ def test_a_child_that_dies_fails_its_source_alone(children: Contained) -> None:
     children.draw(job(source("regex", "[a-z]{3}"), 5.0), Waiting())
     killer.join()
     assert children.draw(job(source("regex", "a|b")), Waiting())  # by another
+
+
+def test_a_child_that_doesnt_read_is_ended_in_time(children: Contained) -> None:
+    """The job is larger than a pipe holds."""
+    child = contained._Child()
+    child.started(Waiting())
+    os.kill(child.pid, signal.SIGSTOP)
+    children._give_back(child)
+    begun = time.monotonic()
+    with pytest.raises(GrammarError, match=r"longer than 0\.3 seconds"):
+        children.draw(job(source("regex", "a" * 300_000), 0.3), Waiting())
+    assert time.monotonic() - begun < 10
+
+
+def test_the_start_of_a_child_is_not_its_jobs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes longer than the job may."""
+    monkeypatch.setattr(contained, "_PROGRAM", "import time; time.sleep(1.5); " + contained._PROGRAM)
+    compiler = Compiler(WORDS, limits=Limits(seconds=1.0))
+    pending = compiler.submit(source("choices", json.dumps(["a" * QUICK_BYTES, "b"])), Share())
+    until = time.monotonic() + 30
+    while not pending.ready and time.monotonic() < until:
+        time.sleep(0.05)
+    assert pending.result().accepts("b")
+    compiler.close()
 
 
 def test_a_quick_try_leaves_what_is_large_or_slow() -> None:
