@@ -19,7 +19,7 @@ from palmette.runtime.frontend import Frontend, Generation
 from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.messages.tokens import pack
 
-OPENED_AT_ONCE = 16  # generations, in one turn of the loop
+OPENED_AT_ONCE = 8  # generations, in one turn of the loop
 LARGE_ANSWER = 1000  # tokens, or log-probabilities: about as much as a millisecond writes
 
 T = TypeVar("T")

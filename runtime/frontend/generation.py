@@ -16,7 +16,7 @@ from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish, Generated, TokenLogprob, Usage
 from palmette.runtime.messages.tokens import pack, unpack
 
-AT_ONCE = 16  # outputs put together in one turn of the event loop
+AT_ONCE = 4  # outputs put together in one turn of the event loop
 COMPILE_SECONDS = 1.0  # that the beginning of a stream waits to hear that its grammar is none
 
 
