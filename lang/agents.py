@@ -8,7 +8,6 @@ wrong in a tool is told to the model. Knows no backend.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from palmette.lang.agent_loop import AgentLoop, RunsCalls
 from palmette.lang.agent_results import AgentResult, AgentStep
 from palmette.lang.agent_turns import CallTurns, ReactTurns, TurnRules, Turns
-from palmette.lang.errors import Location, ProgramError, TraceError, caller, names_keywords
+from palmette.lang.errors import Location, ProgramError, TraceError, caller, located, names_keywords
 from palmette.lang.native_turns import NativeTurns
 from palmette.lang.program import Program
 from palmette.lang.replay import Replay, ReplayedTools
@@ -108,9 +107,7 @@ class Agent:
         if isinstance(error, ProgramError):
             error = ProgramError(error.cause, where, error.node)
         else:
-            told = copy.copy(error)
-            told.message, told.__cause__ = f"{where}: {self.name}: {error.message}", error
-            error = told
+            error = located(error, where, self.name)
         results[0].ended, results[0].error = "failed", error
         results[0].usage = results[0].state.usage()
         return results[0]

@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from palmette.lang.calls import ProgramCall
-from palmette.lang.errors import Location, TraceError, is_ours, raised_at, recurs_at
+from palmette.lang.errors import Location, TraceError, is_ours, located, raised_at, recurs_at
 from palmette.lang.nesting import endless, running
 from palmette.lang.ordering import Arranges
 from palmette.lang.recording import Tracer, refusal
 from palmette.lang.state import ProgramState
 from palmette.lang.threads import program_threads
 from palmette.lang.tracing import TracingState
+from palmette.runtime.errors import PalmetteError
 
 
 class Body:
@@ -37,9 +38,11 @@ class Body:
                 state.ret_value = self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            self._failed(state, cause, call)
+            where = self._failed(state, cause, call)
             if quiet and isinstance(cause, Exception):
                 return
+            if isinstance(cause, PalmetteError):
+                raise located(cause, where) from cause.__cause__
             raise
 
     async def arun(self, state: ProgramState, call: ProgramCall, *, quiet: bool = False) -> None:
@@ -50,9 +53,11 @@ class Body:
                 state.ret_value = await self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            self._failed(state, cause, call)
+            where = self._failed(state, cause, call)
             if quiet and isinstance(cause, Exception):
                 return
+            if isinstance(cause, PalmetteError):
+                raise located(cause, where) from cause.__cause__
             raise
 
     async def run_in_thread(self, state: ProgramState, call: ProgramCall) -> None:
@@ -88,12 +93,15 @@ class Body:
             raise
         return state.tracer
 
-    def _failed(self, state: ProgramState, cause: BaseException, call: ProgramCall) -> None:
+    def _failed(self, state: ProgramState, cause: BaseException, call: ProgramCall) -> Location:
+        """Where."""
         code = self.func.__code__ if hasattr(self.func, "__code__") else None
         start = call.where  # of an agent's own program, too
         if code is not None and not is_ours(code.co_filename):
             start = Location(code.co_filename, code.co_firstlineno, self.name)
-        state.abandon(cause, raised_at(cause.__traceback__) or start, "the program raised")
+        where = raised_at(cause.__traceback__) or start
+        state.abandon(cause, where, "the program raised")
+        return where
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Knows nothing of states or backends; the interpreter raises these, `caller` tell
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
@@ -20,7 +21,7 @@ from palmette.runtime.errors import PalmetteError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Location(NamedTuple):
@@ -89,6 +90,16 @@ def names_keywords(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def located(error: PalmetteError, where: Location, node: str = "") -> PalmetteError:
+    """The error with the program's line, and what it was at, in its message; itself where a line is told already."""
+    if getattr(error, "where", None) is not None:
+        return error
+    told = copy.copy(error)
+    vars(told).update(message=": ".join(filter(None, (str(where), node, error.message))), where=where)
+    told.__cause__ = error
+    return told
 
 
 class ProgramError(PalmetteError):

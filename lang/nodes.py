@@ -121,7 +121,9 @@ def parts_of(value: object) -> tuple[Expr, ...]:
         return value.items
     if isinstance(value, Expr):
         return (value,)
+    hint = "Append a string, or an expression such as gen(...); turn values into text with str()."
+    if isinstance(value, list):
+        hint = 'What forks and gens with n wrote is a list: append one of it, as in s += forks[0]["x"] or s["x"][0].'
     raise InvalidRequest(
-        f"{value!r} (of type {type(value).__name__}) can't be appended to a program's state.",
-        hint="Append a string, or an expression such as gen(...); turn values into text with str().",
+        f"{value!r} (of type {type(value).__name__}) can't be appended to a program's state.", hint=hint
     )

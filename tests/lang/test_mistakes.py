@@ -138,6 +138,26 @@ def test_a_variable_read_before_it_is_written() -> None:
     assert "Write it first, as in s += gen(name)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda s: s.__iadd__(None), "None (of type NoneType) can't be appended"),
+        (lambda s: s.__iadd__(s.fork(2)["x"]), "the program has no variable 'x'"),
+        (lambda s: s.__iadd__(["a", "b"]), "append one of it, as in s += forks[0]"),
+        (lambda s: s.__iadd__(gen("x", max_tokens="5")), "max_tokens='5' is not a whole number"),
+        (lambda s: s.fork(0), "fork(0)"),
+    ],
+)
+def test_what_is_wrong_while_writing_names_the_line(wrong, said) -> None:
+    def careless(s):
+        wrong(s)  # here
+
+    with pytest.raises((InvalidRequest, UnknownVariable)) as caught:
+        function(careless).run()
+    assert said in str(caught.value)
+    assert "test_mistakes.py:" in str(caught.value)
+
+
 def test_a_fork_used_after_its_join() -> None:
     def late(s):
         forks = s.fork(2)

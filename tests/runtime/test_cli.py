@@ -54,6 +54,12 @@ def test_the_version() -> None:
     assert (result.exit_code, result.output) == (0, f"palmette {package.__version__}\n")
 
 
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "palmette", "--version"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout
+    assert out == invoke("--version").output
+
+
 def test_generate_prints_the_continuation_only() -> None:
     once, again = (invoke("generate", "def f(x):", "-m", "tiny", "-n", "8", "--seed", "1") for _ in range(2))
     assert once.exit_code == 0
