@@ -16,13 +16,14 @@ import shlex
 import signal
 import statistics
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.arguments import names_of
 from benchmarks.costs import Costs, ModelShape, costs
 from benchmarks.drivers.protocol import Driver, DriverError
 from benchmarks.limits import Limits, measure_limits
@@ -149,8 +150,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Compares systems on the workloads, interleaved run by run.",
     )
     names = ",".join(BUILDERS)
-    parser.add_argument("--workloads", type=_names(BUILDERS), default=names, help=f"default: {names}")
-    parser.add_argument("--against", type=_names(SYSTEMS), default="palmette", help=f"of {','.join(SYSTEMS)}")
+    parser.add_argument("--workloads", type=names_of(BUILDERS), default=names, help=f"default: {names}")
+    parser.add_argument("--against", type=names_of(SYSTEMS), default="palmette", help=f"of {','.join(SYSTEMS)}")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--model", default=None, help="a catalogue name or a .gguf file (default: the default model)")
     parser.add_argument("--threads", type=int, default=2)
@@ -164,19 +165,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--install", action="store_true", help="install missing peers into .venvs/")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "benchmarks" / "latest.json")
     return parser.parse_args(argv)
-
-
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
-    """An argument type: a comma-separated list of names, all of them in `known`."""
-
-    def names(value: str) -> list[str]:
-        chosen = value.split(",")
-        for name in chosen:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return chosen
-
-    return names
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.arguments import names_of
 from benchmarks.model import open_model
 from benchmarks.paper.catalogue import PAPER, WARM_UP, WORKLOADS
 from benchmarks.paper.material import Draw, Material, load_material
@@ -168,9 +169,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         prog="python -m benchmarks.paper", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = ",".join(each.name for each in PAPER)
-    parser.add_argument("--workloads", type=_names(WORKLOADS), default=names, help=f"default: {names}")
+    parser.add_argument("--workloads", type=names_of(WORKLOADS), default=names, help=f"default: {names}")
     parser.add_argument(
-        "--against", type=_names(SYSTEMS), default="palmette,vllm,llama-cpp", help=f"of {','.join(SYSTEMS)}"
+        "--against", type=names_of(SYSTEMS), default="palmette,vllm,llama-cpp", help=f"of {','.join(SYSTEMS)}"
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--model", default=None, help="a catalogue name or a .gguf file (default: the default model)")
@@ -185,19 +186,6 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--show", action="store_true", help="print what the first program of each run wrote")
     parser.add_argument("--out", type=Path, default=ROOT / ".cache" / "benchmarks" / "paper.json")
     return parser.parse_args(argv)
-
-
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
-    """An argument type: a comma-separated list of names, all of them in `known`."""
-
-    def names(value: str) -> list[str]:
-        chosen = value.split(",")
-        for name in chosen:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return chosen
-
-    return names
 
 
 def main() -> int:
