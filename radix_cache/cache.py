@@ -386,5 +386,6 @@ class RadixCache:
         self.pool = PagePool(self.pool.pages)
         self.pins = Pins(self.pins.capacity)
         self.tree = RadixTree(self.page_size, EvictionOrder(self._eviction, clock), clock, self.pins)
+        self.tree.recount()
         if events is not None:
             self.tree.events = events.cleared()

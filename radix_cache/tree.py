@@ -314,6 +314,8 @@ class RadixTree:
             self._offer(node)
         for root in list(self.roots.values()):
             self._forget_empty(root)
+        if self._learner is not None:
+            self._learner.recounted(sum(len(node.key) for node in self.nodes()))
 
     def _trim(self, leaf: Node, pages: int, now: float) -> array[int]:
         """Takes `pages` pages off the end of an evictable leaf; the leaf goes with its last page."""

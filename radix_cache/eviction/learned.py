@@ -155,6 +155,9 @@ class HitDensity(EvictionPolicy):
                 above.below = past.use
         self._evicted.keep(_place(node, past), Place(node.last_used, past.reach, past.uses, past.turn, past.use))
 
+    def recounted(self, size: int) -> None:
+        self._cached = size
+
     def finished(self, node: Node, now: float, generated: int | None) -> None:
         path = [step for step in node.path() if step.parent is not None]
         if not path:

@@ -71,6 +71,9 @@ class EvictionPolicy:
     def trimmed(self, node: Node, at: int, now: float) -> None:
         """The node is about to lose its key from byte `at` on, all of it where that is 0."""
 
+    def recounted(self, size: int) -> None:
+        """Nodes have gone untold of, damaged ones: the tree holds `size` bytes of keys now."""
+
 
 class EvictionOrder:
     """Evictable leaves, cheapest first: push and pop O(log n), nothing rebuilt per call.

@@ -294,8 +294,8 @@ def test_it_learns_to_keep_what_comes_back() -> None:
 @pytest.mark.parametrize("page_size", [1, 4])
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=14), max_size=40))
 def test_invariants_hold_while_it_learns(page_size: int, requests: list[list[int]]) -> None:
-    clock = Clock()
-    cache = RadixCache(16, page_size, eviction=eviction_policy("learned"), clock=clock)
+    clock, learner = Clock(), HitDensity()
+    cache = RadixCache(16, page_size, eviction=learner, clock=clock)
     for request in requests:
         clock.now += 1.0
         key = pack(request)
@@ -304,6 +304,7 @@ def test_invariants_hold_while_it_learns(page_size: int, requests: list[list[int
         lease.drop_tail()
         cache.finish(lease, key, [*lease.pages, *own])
         assert not check_invariants(cache, private=())
+        assert learner._cached == sum(len(node.key) for node in cache.tree.nodes())
 
 
 def test_a_request_leaves_no_memory_behind() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from palmette.radix_cache.cache import Lease, RadixCache
+from palmette.radix_cache.eviction import EvictionPolicy
+from palmette.radix_cache.eviction.learned import HitDensity
 from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
 from palmette.radix_cache.pages import PageId
@@ -17,9 +19,9 @@ from palmette.runtime.messages.tokens import pack
 SHARED = [0, 1, 2, 3]
 
 
-def grown() -> RadixCache:
+def grown(eviction: EvictionPolicy | None = None) -> RadixCache:
     """A trunk of one page with three branches of two pages, the last page of each not full."""
-    cache = RadixCache(16, 4)
+    cache = RadixCache(16, 4, eviction=eviction)
     for branch in (10, 20, 30):
         tokens = SHARED + [branch] * 6
         lease = cache.match(pack(tokens), "")
@@ -129,3 +131,20 @@ def test_a_quarantine_of_a_root_resets_its_namespace() -> None:
     assert (cache.cached_pages, cache.quarantined_pages) == (0, 7)
     lease.release()
     assert check_invariants(cache, []) == []
+
+
+def test_who_learns_hears_that_nodes_went_untold_of() -> None:
+    learner = HitDensity()
+    cache = grown(learner)
+
+    def tokens() -> int:
+        return sum(len(node.key) for node in cache.tree.nodes())
+
+    assert learner._cached == tokens() > 0
+    quarantine(cache, [], [branch(cache)])
+    assert learner._cached == tokens() > 0
+    cache.allocate(cache.available())
+    assert learner._cached == tokens() == 0
+    cache = grown(learner := HitDensity())
+    cache.reset()
+    assert learner._cached == 0
