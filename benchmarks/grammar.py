@@ -20,12 +20,13 @@ from rich.table import Table
 
 from benchmarks.grammar_patterns import PATTERNS
 from palmette.runtime.checkpoint.resolve import resolve
-from palmette.runtime.grammar import automaton_alphabet, regex_charset
-from palmette.runtime.grammar.automaton import Automaton
-from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+from palmette.runtime.grammar.automaton import alphabet as automaton_alphabet
+from palmette.runtime.grammar.automaton.automaton import Automaton
+from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.compile import Compiler, GrammarSource, TokenizerSpace
 from palmette.runtime.grammar.protocol import mask_words
+from palmette.runtime.grammar.regex import charset as regex_charset
 from palmette.runtime.grammar.trie import vocabulary_trie
 from palmette.runtime.text.load import load_tokenizer
 

@@ -19,10 +19,10 @@ import warnings
 import numpy as np
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
 from palmette.runtime.grammar.compile import ByteSpace, Compiler, Grammar, GrammarSource, build_stop
 from palmette.runtime.grammar.protocol import Limits, mask_words
-from palmette.runtime.grammar.stop_pattern import StopWatch
+from palmette.runtime.grammar.regex.stop_pattern import StopWatch
 
 LIMIT = 5.0  # seconds for one pattern; the limits given are 2
 PARTS = [

@@ -10,28 +10,19 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 
-from palmette.runtime.api import (
-    branches,
-    document,
-    embeddings,
-    errors,
-    messages,
-    native,
-    openai_chat,
-    openai_completions,
-    operations,
-    pages,
-    programs,
-    rerank,
-    responses,
-    score,
-)
+from palmette.runtime.api import document, errors, operations, pages
 from palmette.runtime.api.access import Access, Keys
 from palmette.runtime.api.bodies import IGNORED_HEADER, FreeLarge, Reading
-from palmette.runtime.api.branches import BranchTable
 from palmette.runtime.api.limits import Limits
+from palmette.runtime.api.messages import routes as messages
 from palmette.runtime.api.methods import HeadLikeGet, allowed_methods
+from palmette.runtime.api.native import branches, programs
+from palmette.runtime.api.native import routes as native
+from palmette.runtime.api.native.branches import BranchTable
+from palmette.runtime.api.openai import chat, completions
+from palmette.runtime.api.pooling import embeddings, rerank, score
 from palmette.runtime.api.request_log import RequestLog
+from palmette.runtime.api.responses import routes as responses
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.frontend import Frontend
 
@@ -79,8 +70,8 @@ def create_app(
     table = branches_table or BranchTable()
     errors.install(app)
     app.include_router(operations.router(surface))
-    app.include_router(openai_completions.router(surface))
-    app.include_router(openai_chat.router(surface))
+    app.include_router(completions.router(surface))
+    app.include_router(chat.router(surface))
     app.include_router(messages.router(surface))
     app.include_router(responses.router(surface))
     for room in (embeddings, score, rerank):

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
-from palmette.runtime.api.messages_errors import is_messages_path, messages_error
+from palmette.runtime.api.messages.errors import is_messages_path, messages_error
 from palmette.runtime.api.methods import allowed_methods
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 

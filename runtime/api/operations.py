@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from palmette.runtime.api.answers_native import HealthAnswer, ReadyAnswer
-from palmette.runtime.api.answers_openai import ModelCard, ModelList
 from palmette.runtime.api.document import operation
 from palmette.runtime.api.json_response import JsonResponse
+from palmette.runtime.api.native.answers import HealthAnswer, ReadyAnswer
+from palmette.runtime.api.openai.answers import ModelCard, ModelList
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.messages.replies import Counters
 

@@ -12,7 +12,7 @@ import msgspec
 
 from palmette.runtime.api.access import Caller
 from palmette.runtime.api.limits import MOST_OUTPUTS
-from palmette.runtime.api.openai_replies import now
+from palmette.runtime.api.openai.replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, ModelNotFound
 from palmette.runtime.frontend import Frontend, Generation

@@ -68,9 +68,9 @@ def regex(
     text: Annotated[str | None, typer.Argument(help="A text to try.")] = None,
 ) -> None:
     """What a regular expression compiles to, whether a second reader agrees, and where a text fails."""
-    from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+    from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
     from palmette.runtime.grammar.compile import compile
-    from palmette.runtime.grammar.second_opinion import second_opinion
+    from palmette.runtime.grammar.regex.second_opinion import second_opinion
 
     start = time.perf_counter()
     grammar = compile("regex", pattern)

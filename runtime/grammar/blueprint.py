@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from palmette.runtime.grammar.automaton import Automaton
-from palmette.runtime.grammar.automaton_alphabet import Alphabet, Intervals
-from palmette.runtime.grammar.automaton_dfa import Dfa
+from palmette.runtime.grammar.automaton.alphabet import Alphabet, Intervals
+from palmette.runtime.grammar.automaton.automaton import Automaton
+from palmette.runtime.grammar.automaton.dfa import Dfa
 from palmette.runtime.grammar.schema.distinct import Node
 
 S = TypeVar("S", bound=np.generic)

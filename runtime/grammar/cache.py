@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from palmette.runtime.grammar.masks import Masks
+from palmette.runtime.grammar.automaton.masks import Masks
 from palmette.runtime.grammar.protocol import TokenSpace
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.automaton import automaton
+from palmette.runtime.grammar.automaton.automaton import automaton
 from palmette.runtime.grammar.blueprint import Automata
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
-from palmette.runtime.grammar.regex_charset import single
-from palmette.runtime.grammar.regex_syntax import Chars, Choice, Sequence
+from palmette.runtime.grammar.regex.charset import single
+from palmette.runtime.grammar.regex.syntax import Chars, Choice, Sequence
 
 
 def draw_choices(source: GrammarSource, limits: Limits) -> Automata:

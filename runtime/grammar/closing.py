@@ -12,11 +12,11 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from palmette.runtime.grammar.automaton import Automaton, State
-from palmette.runtime.grammar.automaton_alphabet import DEAD_CLASS, ROOT, Intervals
-from palmette.runtime.grammar.automaton_dfa import DEAD, Dfa
+from palmette.runtime.grammar.automaton.alphabet import DEAD_CLASS, ROOT, Intervals
+from palmette.runtime.grammar.automaton.automaton import Automaton, State
+from palmette.runtime.grammar.automaton.dfa import DEAD, Dfa
 from palmette.runtime.grammar.protocol import TokenSpace
-from palmette.runtime.grammar.regex_charset import LAST
+from palmette.runtime.grammar.regex.charset import LAST
 from palmette.runtime.grammar.trie import VocabularyTrie
 
 _KEPT = 4_096  # states whose closings are remembered, per grammar

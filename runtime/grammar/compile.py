@@ -13,16 +13,13 @@ from typing import Any, Protocol
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.after_reasoning import AfterReasoning
-from palmette.runtime.grammar.after_reasoning import build as build_after_reasoning
-from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
 from palmette.runtime.grammar.blueprint import Automata, Blueprint
-from palmette.runtime.grammar.compilations import Compilations, Pending, Share, Threads
-from palmette.runtime.grammar.contained import Contained, Wanted
-from palmette.runtime.grammar.contained_child import Job
-from palmette.runtime.grammar.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, marks_of
-from palmette.runtime.grammar.llg import LlgGrammar, make_ready
-from palmette.runtime.grammar.maybe_reasoning import MaybeReasoning
+from palmette.runtime.grammar.compiling.child import Job
+from palmette.runtime.grammar.compiling.compilations import Compilations, Pending, Share, Threads
+from palmette.runtime.grammar.compiling.contained import Contained, Wanted
+from palmette.runtime.grammar.compiling.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, marks_of
+from palmette.runtime.grammar.llg.grammar import LlgGrammar, make_ready
 from palmette.runtime.grammar.protocol import (
     Explanation,
     Grammar,
@@ -32,9 +29,12 @@ from palmette.runtime.grammar.protocol import (
     TokenSpace,
     check_size,
 )
+from palmette.runtime.grammar.reasoning.after import AfterReasoning
+from palmette.runtime.grammar.reasoning.after import build as build_after_reasoning
+from palmette.runtime.grammar.reasoning.maybe import MaybeReasoning
+from palmette.runtime.grammar.regex.stop_pattern import StopPattern
 from palmette.runtime.grammar.schema.compile import build_xgrammar, options_of, xgrammar_backend
 from palmette.runtime.grammar.schema.keywords import keywords
-from palmette.runtime.grammar.stop_pattern import StopPattern
 from palmette.runtime.grammar.tag_marks import Marks
 from palmette.runtime.vocabulary import Vocabulary
 

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from palmette.runtime.errors import InternalError, PalmetteError
 from palmette.runtime.grammar.asked import AskedMatcher
-from palmette.runtime.grammar.jump import sole_token
-from palmette.runtime.grammar.masks import fill_masks
+from palmette.runtime.grammar.automaton.jump import sole_token
+from palmette.runtime.grammar.automaton.masks import fill_masks
 from palmette.runtime.grammar.protocol import Grammar, Judges, Mask, Matcher, mask_words
 from palmette.runtime.messages.grammar import Constraint
 from palmette.runtime.vocabulary import Vocabulary

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from palmette.runtime.grammar.stop_pattern import StopPattern, StopWatch
+from palmette.runtime.grammar.regex.stop_pattern import StopPattern, StopWatch
 from palmette.runtime.vocabulary import Vocabulary
 
 

@@ -16,7 +16,7 @@ from palmette import assistant, function, gen, select, system, user
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.backends.http import RuntimeEndpoint
 from palmette.runtime.api.app import create_app
-from palmette.runtime.api.branches import BranchTable
+from palmette.runtime.api.native.branches import BranchTable
 from palmette.runtime.errors import ContextLengthExceeded, EngineDied, PalmetteError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from palmette.runtime import errors
 from palmette.runtime.errors import ErrorInfo, GrammarError, InternalError, PalmetteError, from_info
-from palmette.runtime.grammar.automaton_dfa import TooLarge
+from palmette.runtime.grammar.automaton.dfa import TooLarge
 
 KINDS = [
     kind

@@ -1,4 +1,4 @@
-"""Which items a matcher that remembers them can hold apart (runtime/grammar/distinct_matcher.py), without coming to a
+"""Which items a matcher that remembers them can hold apart (runtime/grammar/distinct/matcher.py), without coming to a
 dead end.
 
 Three ways are safe: equal items are written equally, so that what may still come can be searched along the earlier

@@ -18,9 +18,9 @@ from llguidance import LLMatcher
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import RuleText
-from palmette.runtime.grammar.distinct_matcher import DistinctMatcher, text_tokens
-from palmette.runtime.grammar.distinct_reading import Reading
-from palmette.runtime.grammar.llg import LlgGrammar, byte_tokenizer, is_empty_terminal, start
+from palmette.runtime.grammar.distinct.matcher import DistinctMatcher, text_tokens
+from palmette.runtime.grammar.distinct.reading import Reading
+from palmette.runtime.grammar.llg.grammar import LlgGrammar, byte_tokenizer, is_empty_terminal, start
 from palmette.runtime.grammar.protocol import Explanation, Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read

@@ -1,10 +1,10 @@
 """Arrays whose items must differ, where the items can't be listed: which arrays of a text those are, found while
 compiling.
 
-Rules without context can't compare items; a matcher that remembers them can (runtime/grammar/unique.py). It needs to
-know of every array it comes to whether its items must differ. That is worked out here over the compiled shapes: a node
-stands for all goals that a value at one place of a text may have, and where they disagree the schema is refused. Called
-by rules.py and compile.py.
+Rules without context can't compare items; a matcher that remembers them can (runtime/grammar/distinct/matcher.py). It
+needs to know of every array it comes to whether its items must differ. That is worked out here over the compiled
+shapes: a node stands for all goals that a value at one place of a text may have, and where they disagree the schema is
+refused. Called by rules.py and compile.py.
 """
 
 from __future__ import annotations

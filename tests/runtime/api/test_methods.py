@@ -13,10 +13,10 @@ import pytest
 from frontends import make_scripted_frontend
 from live_server import LiveServer
 
-from palmette.runtime.api.answers_openai import ModelCard, ModelList
 from palmette.runtime.api.app import ApiOptions
 from palmette.runtime.api.errors import LONGEST_RETRY, retry_seconds
 from palmette.runtime.api.limits import Limits
+from palmette.runtime.api.openai.answers import ModelCard, ModelList
 from palmette.runtime.errors import EngineDied, Overloaded
 from palmette.runtime.frontend import calls
 from palmette.runtime.frontend.calls import UNKNOWN_SECONDS, DrainRate

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_cases import SPACE, allowed, schema_grammar
 
-from palmette.runtime.grammar.automaton_grammar import AutomatonGrammar
+from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.closing import spell
 from palmette.runtime.grammar.compile import Compiler, GrammarSource

@@ -9,7 +9,7 @@ from schema_cases import SPACE, generate
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.compile import build
-from palmette.runtime.grammar.llg import LlgGrammar
+from palmette.runtime.grammar.llg.grammar import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
 
 ADD = {"begin": "<fn=add>", "end": "</fn>", "schema": {"type": "array", "items": {"type": "integer"}, "maxItems": 2}}

@@ -11,7 +11,7 @@ import pytest
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.compile import build
-from palmette.runtime.grammar.llg import LlgGrammar
+from palmette.runtime.grammar.llg.grammar import LlgGrammar
 from palmette.runtime.grammar.protocol import GrammarSource, Limits, Matcher, mask_words
 from palmette.runtime.grammar.tag_marks import Marks, Special, behind, reach
 from palmette.runtime.parsers.constraints import constraint_for

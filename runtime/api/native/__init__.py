@@ -1,0 +1,1 @@
+"""Our own surface: generate, tokenize, branches, programs."""

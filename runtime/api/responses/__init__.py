@@ -1,0 +1,1 @@
+"""/v1/responses, as OpenAI's clients speak it."""

@@ -1,0 +1,1 @@
+"""Regular languages as automata over bytes, and grammars made of them."""

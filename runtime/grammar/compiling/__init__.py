@@ -1,0 +1,1 @@
+"""Where sources are compiled: at once, in threads, or in child processes."""

@@ -1,0 +1,1 @@
+"""Arrays whose items must differ (`uniqueItems`)."""

@@ -1,0 +1,142 @@
+"""JSON read byte by byte as it is written, for arrays whose items must differ.
+
+A reading is a value: what follows from one is another, so that outputs fork and roll back. Called by
+matcher.py and for explanations; knows no tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from palmette.runtime.grammar.distinct.items import Items, no_items
+from palmette.runtime.grammar.schema.distinct import Node
+from palmette.runtime.grammar.schema.evaluate import canonical
+
+QUOTE, BACKSLASH, COMMA, OPEN_OBJECT, OPEN_ARRAY = b'"\\,{['
+CLOSE = frozenset(b"}]")
+BLANK = frozenset(b" \t\r\n:")
+MAX_DEPTH = 100  # of what is open around and in an item that is compared: Python's reader of JSON has an end, too
+
+
+class Frame(NamedTuple):
+    """An open object or array. `child`: of the value that comes next in it.
+
+    In an array to look at: `begun`, where the item at hand begins; `items`, those so far.
+    """
+
+    node: Node | None
+    is_array: bool
+    child: Node | None
+    begun: int | None = None
+    items: Items | None = None
+
+
+class Reading(NamedTuple):
+    root: Node
+    frames: tuple[Frame, ...] = ()
+    in_string: bool = False
+    escaped: bool = False
+    wants_key: bool = False
+    key_from: int | None = None  # where the key at hand begins
+    in_scalar: bool = False  # a number, true, false or null
+
+    @staticmethod
+    def start(root: Node) -> Reading:
+        return Reading(root)
+
+    @property
+    def watches(self) -> bool:
+        """An array to look at is open, or may begin in what comes next."""
+        if not self.frames:
+            return True
+        return self.frames[-1].node is not None or any(frame.begun is not None for frame in self.frames)
+
+    def read(self, raw: bytes, start: int, end: int) -> Reading | None:
+        """After the bytes from `start` to `end` of all that was written; None where an item repeats an earlier one, or
+        is nested too deeply to be compared."""
+        reading: Reading | None = self
+        for at in range(start, end):
+            assert reading is not None
+            byte = raw[at]
+            if reading.in_string:
+                if reading.escaped or byte == BACKSLASH:
+                    reading = reading._replace(escaped=not reading.escaped)
+                elif byte == QUOTE:
+                    reading = reading._string_ended(raw, at + 1)
+            elif byte == QUOTE:
+                key = at if reading.wants_key else None
+                reading = reading._replace(in_string=True, key_from=key, wants_key=False)
+            elif byte in (OPEN_OBJECT, OPEN_ARRAY):
+                reading = reading._opened(byte == OPEN_ARRAY, at + 1)
+            elif byte == COMMA or byte in CLOSE:
+                reading = reading._delimited(raw, at, closes=byte != COMMA)
+            elif byte not in BLANK:
+                reading = reading if reading.in_scalar else reading._replace(in_scalar=True)
+            if reading is None:
+                return None
+        return reading
+
+    def _string_ended(self, raw: bytes, end: int) -> Reading | None:
+        after = self._replace(in_string=False, key_from=None)
+        if self.key_from is None:
+            return after._value_ended(raw, end, scalar=False)
+        top = self.frames[-1]
+        child = None
+        if top.node is not None:
+            child = top.node.names.get(json.loads(raw[self.key_from : end]), top.node.other)
+        return after._with_top(top._replace(child=child))
+
+    def _opened(self, is_array: bool, at: int) -> Reading | None:
+        if len(self.frames) >= MAX_DEPTH and any(frame.begun is not None for frame in self.frames):
+            return None
+        node = self.frames[-1].child if self.frames else self.root
+        compared = is_array and node is not None and node.unique
+        child = node.item if is_array and node is not None else None
+        frame = Frame(node, is_array, child, at if compared else None, no_items() if compared else None)
+        return self._replace(frames=(*self.frames, frame), wants_key=not is_array)
+
+    def _delimited(self, raw: bytes, at: int, *, closes: bool) -> Reading | None:
+        after: Reading | None = self
+        if self.in_scalar:
+            after = self._replace(in_scalar=False)._value_ended(raw, at, scalar=True)
+        if after is None or not after.frames:
+            return after
+        if closes:
+            return after._replace(frames=after.frames[:-1], wants_key=False)._value_ended(raw, at + 1, scalar=False)
+        top = after.frames[-1]
+        if not top.is_array:
+            return after._replace(wants_key=True)
+        return after._with_top(top._replace(begun=at + 1)) if top.node is not None and top.node.unique else after
+
+    def _value_ended(self, raw: bytes, end: int, *, scalar: bool) -> Reading | None:
+        if not self.frames or self.frames[-1].begun is None:
+            return self
+        top = self.frames[-1]
+        text = raw[top.begun : end].strip()
+        value = canonical_text(text)
+        assert top.items is not None
+        if top.items.has(value):
+            return None
+        written = (b"0", b"-0") if text in (b"0", b"-0") else (text,)
+        texts = tuple(one + end for one in written for end in (b",", b"]")) if scalar else (text,)
+        return self._with_top(top._replace(begun=None, items=top.items.added(value, texts)))
+
+    def settled(self) -> Reading:
+        """The same, once what was read is certain: later readings cost less."""
+        if not any(frame.items is not None and frame.items.extra for frame in self.frames):
+            return self
+        frames = [
+            frame if frame.items is None else frame._replace(items=frame.items.settled()) for frame in self.frames
+        ]
+        return self._replace(frames=tuple(frames))
+
+    def _with_top(self, top: Frame) -> Reading:
+        return self._replace(frames=(*self.frames[:-1], top))
+
+
+def canonical_text(text: bytes) -> str:
+    try:
+        return canonical(json.loads(text))
+    except ValueError:  # a number with more digits than are turned into one
+        return text.decode()

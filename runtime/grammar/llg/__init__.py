@@ -1,0 +1,1 @@
+"""Grammars whose matcher is llguidance's."""

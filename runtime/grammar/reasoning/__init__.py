@@ -1,0 +1,1 @@
+"""Grammars that begin after the model has thought."""

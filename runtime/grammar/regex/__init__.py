@@ -1,0 +1,1 @@
+"""Regular expressions, read as Python's `re` reads them."""
