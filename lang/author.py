@@ -51,8 +51,6 @@ class Author:
 
 def _whoami() -> object:
     """The running task, or else the thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
+    loop = asyncio._get_running_loop()
+    task = asyncio.current_task(loop) if loop is not None else None
     return task if task is not None else threading.get_ident()

@@ -60,6 +60,8 @@ class Parameters:
                     param=parameter.name,
                 )
         self.names = [parameter.name for parameter in parameters[1:]]
+        plain = all(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters[1:])
+        self._named = [frozenset(self.names[at:]) for at in range(len(self.names) + 1)] if plain else []
         self._sampling = SAMPLING_NAMES - set(self.names)  # the program's own parameters win
 
     def check_bound(self, given: Mapping[str, Any]) -> None:
@@ -86,10 +88,11 @@ class Parameters:
             check_seconds("deadline", deadline)
         sampling = options({name: value for name, value in kwargs.items() if name in self._sampling})
         own = {**bound, **{name: value for name, value in kwargs.items() if name not in self._sampling}}
-        try:
-            self._signature.bind(None, *args, **own)
-        except TypeError as error:
-            raise TypeError(f"{self._name}: {error}{self._advice(args, own)}") from None
+        if len(args) >= len(self._named) or own.keys() != self._named[len(args)]:  # else each has its argument
+            try:
+                self._signature.bind(None, *args, **own)
+            except TypeError as error:
+                raise TypeError(f"{self._name}: {error}{self._advice(args, own)}") from None
         return ProgramCall(args, own, resolve_backend(backend), sampling, namespace, where, chain, deadline)
 
     def calls(

@@ -19,6 +19,9 @@ from palmette.lang.session import Session
 from palmette.lang.tracing import TracingState
 from palmette.runtime.errors import InternalError, Unsupported
 
+UNWATCHED_SECONDS = 0.25
+"""Between the pieces of an output of which only the whole is wanted: each costs every process on its way some time."""
+
 
 class NoBackend:
     """What a program is traced on where nothing is going to be run."""
@@ -57,13 +60,15 @@ class Compilation:
                 self.refused = error
         return self.refused is None
 
-    def state(self, backend: Backend, sampling: SamplingOptions, namespace: str) -> TracingState:
-        """The state of a run. Raises Unsupported for a backend that takes no programs."""
+    def state(self, backend: Backend, sampling: SamplingOptions, namespace: str, *, streams: bool) -> TracingState:
+        """The state of a run; `streams`: it is watched as it grows. Raises Unsupported for a backend that takes no
+        programs."""
         if not callable(getattr(backend, "run_program", None)):
             raise Unsupported(
                 f"The {backend.name} backend runs no compiled programs.",
                 hint="Run the program as it is, or on an Engine, a Runtime or a RuntimeEndpoint.",
             )
         state = TracingState(backend, sampling, Tracer(), namespace=namespace)
-        state.on_traced = lambda traced: Session(traced, backend, namespace, self._options).start()
+        options = {**self._options, "reply_seconds": 0.0 if streams else UNWATCHED_SECONDS}
+        state.on_traced = lambda traced: Session(traced, backend, namespace, options).start()
         return state

@@ -45,11 +45,7 @@ def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyn
 
 def refuse_on(loop: asyncio.AbstractEventLoop) -> None:
     """Raise where waiting would stop the very loop that is waited for."""
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if running is loop:
+    if asyncio._get_running_loop() is loop:
         raise InvalidRequest(
             "This line waits for a program's result on the event loop that computes it.",
             hint=READ_LATER,

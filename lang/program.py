@@ -86,7 +86,7 @@ class Program:
         Raises what the body raises, TypeError for arguments that don't fit.
         """
         call = self._call(args, kwargs, backend, namespace, deadline)
-        state = self._state(call)
+        state = self._state(call, streams=stream)
         if stream:
             state.body_runs_elsewhere()
             if self.is_async:
@@ -114,7 +114,7 @@ class Program:
         """`run` for coroutines: the state comes complete (with `stream`, at once). A coroutine program runs on the
         caller's loop, another one in a thread. Raises what the body raises; a failed node raises where it is read."""
         call = self._call(args, kwargs, backend, namespace, deadline)
-        state = self._state(call)
+        state = self._state(call, streams=stream)
         if stream:
             state.body_runs_elsewhere()
             if self.is_async:
@@ -197,10 +197,10 @@ class Program:
     ) -> ProgramCall:
         return self._parameters.call(self.bound, args, kwargs, backend, namespace, deadline)
 
-    def _state(self, call: ProgramCall) -> ProgramState:
+    def _state(self, call: ProgramCall, *, streams: bool = False) -> ProgramState:
         compilation = self._compilation
         if compilation is not None and compilation.wanted(lambda: self._body.traced(call)):
-            return compilation.state(call.backend, call.sampling, call.namespace)
+            return compilation.state(call.backend, call.sampling, call.namespace, streams=streams)
         return ProgramState(call.backend, call.sampling, namespace=call.namespace)
 
 

@@ -6,13 +6,14 @@ Started once the program is traced (compiling.py). Its tracks' states are filled
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from contextlib import aclosing
 from typing import Any, Protocol
 
 from palmette.lang.backends.base import ProgramRun
 from palmette.lang.errors import Location, ProgramError
-from palmette.lang.loop import begin, finished
+from palmette.lang.loop import begin, finished, language_loop
 from palmette.lang.playing import NotWritten, Player
 from palmette.lang.recording import MISSING, Ambiguous, Recorded, Recorder, has_symbols
 from palmette.lang.symbols import Symbol
@@ -33,7 +34,7 @@ class RunsPrograms(Protocol):
 class Session:
     """One run: the request, and where its events go."""
 
-    def __init__(self, state: TracingState, backend: Any, namespace: str, options: dict[str, bool]) -> None:
+    def __init__(self, state: TracingState, backend: Any, namespace: str, options: dict[str, Any]) -> None:
         self._state = state
         self._backend: RunsPrograms = backend
         self._loop: asyncio.AbstractEventLoop = backend.loop
@@ -163,32 +164,41 @@ class Session:
             variable.fail(error)
 
     def call(self, recorded: Recorded, event: ProgramEvent) -> None:
-        """The program's function, in a thread of its own; the runtime waits for what it gives."""
-        operation = recorded.operation
-        assert isinstance(operation, plans.Call)
+        """The program's function, in a thread of its own, or on the language's loop where it is a coroutine's; the
+        runtime waits for what it gives."""
         assert event.arguments is not None
         arguments = event.arguments
 
         def work() -> None:
             try:
-                given = finished(recorded.function(*arguments))
-                result = CallResult(
-                    track=event.track,
-                    operation=event.operation,
-                    text=given if isinstance(given, str) else str(given),
-                )
-                failure = None
+                text, failure = _text(finished(recorded.function(*arguments))), None
             except Exception as cause:
-                failure = cause
-                said = f"{type(cause).__name__}: {cause}"
-                result = CallResult(track=event.track, operation=event.operation, error=said)
-            self._loop.call_soon_threadsafe(self._called, recorded, result, failure)
+                text, failure = "", cause
+            self._loop.call_soon_threadsafe(self._called, recorded, event, text, failure)
 
-        program_threads.submit(work).hurry()
+        async def awaited() -> None:
+            try:
+                text, failure = _text(await recorded.function(*arguments)), None
+            except Exception as cause:
+                text, failure = "", cause
+            if language_loop() is self._loop:
+                self._called(recorded, event, text, failure)
+            else:
+                self._loop.call_soon_threadsafe(self._called, recorded, event, text, failure)
 
-    def _called(self, recorded: Recorded, result: CallResult, failure: Exception | None) -> None:
+        if not inspect.iscoroutinefunction(recorded.function):
+            program_threads.submit(work).hurry()
+        elif (loop := language_loop()) is self._loop:
+            begin(loop, awaited())
+        else:
+            loop.call_soon_threadsafe(lambda: begin(loop, awaited()))
+
+    def _called(self, recorded: Recorded, event: ProgramEvent, text: str, failure: Exception | None) -> None:
+        """What the function gave, or why it gave nothing: into the variables, and to the runtime."""
         operation = recorded.operation
         assert isinstance(operation, plans.Call)
+        said = None if failure is None else f"{type(failure).__name__}: {failure}"
+        result = CallResult(track=event.track, operation=event.operation, text=text, error=said)
         if failure is not None:
             error = (
                 failure
@@ -199,7 +209,7 @@ class Session:
             for variable, _ in recorded.fills:
                 variable.fail(error)
         else:
-            self.put(operation.slot, result.text)
+            self.put(operation.slot, text)
             for variable, value in recorded.fills:
                 self.fill(variable, value)
         assert self._run is not None
@@ -214,3 +224,7 @@ class Session:
 
     def origin(self, track: int, operation: int) -> Recorded:
         return self._tracer.tracks[track].recorded[operation]
+
+
+def _text(given: Any) -> str:
+    return given if isinstance(given, str) else str(given)

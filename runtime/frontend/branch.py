@@ -54,6 +54,7 @@ class BranchEngine(Protocol):
         first_output_index: int = 0,
         scheduling: Scheduling = Scheduling(),
         spelled: Mapping[int, bytes] | None = None,
+        reply_seconds: float = 0.0,
     ) -> Generation: ...
 
     @property
@@ -114,7 +115,7 @@ class Branch:
             for number, step in enumerate(steps):
                 match step:
                     case GenerateStep():
-                        chunks = self._generate(step.parts, step.params, self._wanted(step), step.reasoning)
+                        chunks = self._generate(step, self._wanted(step))
                         async with aclosing(chunks):
                             async for chunk in chunks:
                                 yield number, chunk
@@ -133,28 +134,25 @@ class Branch:
 
         Closing the iterator aborts and keeps what was handed out; an error leaves the branch as it was before.
         """
-        return self._generate(parts, params, self._scheduling, None, return_text=return_text)
+        return self._generate(
+            GenerateStep(parts=tuple(parts), params=params), self._scheduling, return_text=return_text
+        )
 
     async def _generate(
-        self,
-        parts: Sequence[Part],
-        params: SamplingParams,
-        scheduling: Scheduling,
-        reasoning: str | None,
-        *,
-        return_text: bool = True,
+        self, step: GenerateStep, scheduling: Scheduling, *, return_text: bool = True
     ) -> AsyncGenerator[Chunk, None]:
         async with self._turn:
             self._check_open()
-            state, appended = await self._engine.append(self._state, parts, encode=True)
-            splitter = None if reasoning is None else self._engine.editor.splitter(state, reasoning)
+            state, appended = await self._engine.append(self._state, step.parts, encode=True)
+            splitter = None if step.reasoning is None else self._engine.editor.splitter(state, step.reasoning)
             generation = self._engine.submit_packed(
                 state.tokens,
-                params,
+                step.params,
                 namespace=self._namespace,
                 first_output_index=state.output_index,
                 scheduling=scheduling,
                 spelled=None if splitter is None else self._engine.editor.spelled(splitter.marks),
+                reply_seconds=step.reply_seconds,
             )
             self._running = generation
             failed = False

@@ -293,9 +293,10 @@ class Frontend:
         prompt_logprobs_from: int | None = None,
         scheduling: Scheduling = Scheduling(),
         spelled: Mapping[int, bytes] | None = None,
+        reply_seconds: float = 0.0,
     ) -> Generation:
         """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token. `spelled`: special
-        tokens that are written out in the text (OutputText)."""
+        tokens that are written out in the text (OutputText). `reply_seconds`: between chunks, at least."""
         params.check(self.vocabulary.size)
         params = self._completed(params, count(prompt))
         request = Generate(
@@ -305,6 +306,7 @@ class Frontend:
             namespace=namespace,
             first_output_index=first_output_index,
             prompt_logprobs_from=prompt_logprobs_from,
+            reply_seconds=reply_seconds,
             **msgspec.structs.asdict(scheduling),
         )
         output = OutputText(self.vocabulary, stops=params.stop, spelled=spelled)

@@ -80,7 +80,8 @@ class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Append `parts`, then generate; the branch keeps the kept tokens. Answered by Chunks, the last with a finish.
 
     `reasoning`: a format's name or "auto"; then chunks tell reasoning and answer apart. `priority` and `deadline` are
-    the branch's own where None.
+    the branch's own where None. `reply_seconds`: between chunks, at least, where nobody watches the text grow; the
+    first and the last come at once.
     """
 
     parts: tuple[Part, ...] = ()
@@ -88,6 +89,7 @@ class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reasoning: str | None = None
     priority: int | None = None
     deadline: float | None = None  # seconds
+    reply_seconds: float = 0.0
 
 
 class ScoreStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Score"):

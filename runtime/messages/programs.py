@@ -177,12 +177,14 @@ class RunProgram(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `returns`: another run goes on from where this one ends (a chat), so its last state is worth keeping.
     `critical_first`: what the whole program waits for has a higher priority than what runs beside it.
+    `reply_seconds`: between events that only bring more of one output, at least, where nobody watches it grow.
     """
 
     plan: Plan
     namespace: str = ""
     returns: bool = False
     critical_first: bool = False
+    reply_seconds: float = 0.0
 
 
 class ProgramEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

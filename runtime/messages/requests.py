@@ -39,6 +39,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tpot_target: float | None = None  # seconds an output token after the first, on average
     deadline: float | None = None  # seconds from arrival to the last output token
     under_way: bool = False  # a call of a program that was let in: before those that begin something
+    reply_seconds: float = 0.0  # between replies that only bring more tokens, at least; the first comes at once
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):

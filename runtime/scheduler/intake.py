@@ -81,6 +81,7 @@ class Intake:
             ),
             barred=(*ending, *params.stop_token_ids),
             seen=seen,
+            reply_seconds=request.reply_seconds,
         )
         if request.prompt_logprobs_from is not None and request.prompt_logprobs_from < length:
             first = max(1, request.prompt_logprobs_from)

@@ -84,8 +84,9 @@ class Outcome:
         sequence = row.sequence
         generation = sequence.generation
         assert generation is not None
+        now = self._clock()
         if sequence.first_token is None:
-            sequence.first_token = self._clock()
+            sequence.first_token = now
         tokens = [token]
         if generation.constrained is not None:
             taken = generation.constrained.take(token, sequence.outputs_left)
@@ -101,6 +102,8 @@ class Outcome:
         if ending is not None:
             self._requests.end(sequence, ending)
             return
-        self._requests.replies.append(unsent(sequence))
+        if now >= generation.next_reply:
+            generation.next_reply = now + generation.reply_seconds
+            self._requests.replies.append(unsent(sequence))
         if not row.decodes:
             self._running.insert(sequence)

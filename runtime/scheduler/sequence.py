@@ -37,6 +37,8 @@ class Generation:
     seen: dict[int, int] | None
     constrained: Constrained | None = None
     outputs: int = 0
+    reply_seconds: float = 0.0  # between replies, at least
+    next_reply: float = 0.0  # when the next is due, on the engine's clock
     unsent: int = 0  # output tokens that no reply has carried yet
     unsent_logprobs: list[TokenLogprob] = field(default_factory=list)  # of each, where asked for
     _record: bytes | None = None

@@ -225,6 +225,7 @@ class Track:
             reasoning=operation.reasoning,
             priority=self._priority(operation),
             deadline=operation.timeout,
+            reply_seconds=self._shared.request.reply_seconds,
         )
         self._behind_space = False
         if len(every) == 1:

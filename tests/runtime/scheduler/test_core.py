@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from engine_harness import Workload, generate, run_workload, workloads
 from hash_harness import SIZE, HashHarness, alone
@@ -31,6 +32,21 @@ def test_one_request() -> None:
     assert last.finish.reason == "length"
     usage = last.finish.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (3, 5, 0)
+
+
+def test_replies_as_rare_as_they_are_wanted() -> None:
+    """The first token comes at once, the last with all that none has brought."""
+    moments = iter(range(1000))
+    harness = HashHarness(clock=lambda: float(next(moments)))
+    often = msgspec.structs.replace(generate("often", [1, 2, 3], max_tokens=20, ignore_eos=True))
+    harness.run(often)
+    harness.run(msgspec.structs.replace(often, id="seldom", reply_seconds=1e9))
+    harness.run(msgspec.structs.replace(often, id="now and then", reply_seconds=12.0))
+    assert harness.tokens("often") == harness.tokens("seldom") == harness.tokens("now and then")
+    sizes = [len(reply.tokens) // 4 for reply in harness.replies["seldom"] if isinstance(reply, Generated)]
+    assert sizes == [1, 19]
+    assert len(harness.replies["often"]) == 20
+    assert 2 < len(harness.replies["now and then"]) < 20
 
 
 def test_a_second_run_reuses_all_but_the_last_token() -> None:
