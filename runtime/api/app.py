@@ -21,6 +21,7 @@ from palmette.runtime.api.native import routes as native
 from palmette.runtime.api.native.branches import BranchTable
 from palmette.runtime.api.openai import chat, completions
 from palmette.runtime.api.pooling import embeddings, rerank, score
+from palmette.runtime.api.request_ids import ANTHROPIC_HEADER, HEADER, RequestIds
 from palmette.runtime.api.request_log import RequestLog
 from palmette.runtime.api.responses import routes as responses
 from palmette.runtime.api.surface import Surface
@@ -90,10 +91,11 @@ def create_app(
             allow_origins=list(options.origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[IGNORED_HEADER, "retry-after"],
+            expose_headers=[IGNORED_HEADER, "retry-after", HEADER.decode(), ANTHROPIC_HEADER.decode()],
         )
     if options.log_requests:
         app.add_middleware(RequestLog)
+    app.add_middleware(RequestIds)
     return app
 
 

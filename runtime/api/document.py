@@ -15,6 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
 from palmette.runtime.api.json_types import NAMED
+from palmette.runtime.api.request_ids import LONGEST, RequestName
 
 REFERENCE = "#/components/schemas/{model}"
 
@@ -138,7 +139,20 @@ def document(app: FastAPI) -> dict[str, Any]:
     for path in made.get("paths", {}).values():
         for each in path.values():
             each["responses"].pop("422", None)
+    _name_requests(made)
     return made
+
+
+def _name_requests(made: dict[str, Any]) -> None:
+    """Every answer says what its request is called."""
+    told = f"The name of the request: the client's, where it has sent one of up to {LONGEST} characters, else ours."
+    made["components"]["headers"] = {"RequestId": {"description": told, "required": True, "schema": {"type": "string"}}}
+    for path, methods in made.get("paths", {}).items():
+        for name, _ in RequestName().headers(path):
+            for each in methods.values():
+                for response in each["responses"].values():
+                    headers = response.setdefault("headers", {})
+                    headers[name.decode()] = {"$ref": "#/components/headers/RequestId"}
 
 
 def _resolve(value: Any) -> None:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.messages.errors import is_messages_path, messages_error
 from palmette.runtime.api.methods import allowed_methods
+from palmette.runtime.api.request_ids import RequestName, name_in
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
 LONGEST_RETRY = 120  # seconds: whoever comes again finds things changed by then
@@ -75,12 +76,13 @@ def retry_seconds(error: PalmetteError) -> int:
     return max(1, min(LONGEST_RETRY, math.ceil(error.retry_after or 1)))
 
 
-def as_ours(error: Exception) -> PalmetteError:
-    """`error` itself where it is one of ours; any other is logged and told as an internal error."""
+def as_ours(error: Exception, name: RequestName | str) -> PalmetteError:
+    """`error` itself where it is one of ours; any other is logged under the request's name, and told as an internal
+    error."""
     if isinstance(error, PalmetteError):
         return error
-    log.error("a request failed", exc_info=error)
-    return InternalError(f"A fault of the server ({type(error).__name__}).", hint="Its log has the details.")
+    log.error("request %s failed", name, exc_info=error)
+    return InternalError(f"A fault of the server ({type(error).__name__}).", hint=f"Its log has the details: {name}.")
 
 
 def invalid_body(error: pydantic.ValidationError, at: str = "") -> InvalidRequest:
@@ -148,12 +150,12 @@ class Faults:
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:  # the server below has waited for long enough, and stops
-            log.warning("%s was cut off by the end of the server", scope.get("path"))
+            log.warning("request %s was cut off by the end of the server", name_in(scope))
             if not started:
                 stopped = EngineDied("The server stopped while the request was open.", hint="Send it again later.")
                 await error_response(stopped, scope["path"])(scope, receive, send)
         except Exception as error:  # the boundary of the server
-            ours = as_ours(error)
+            ours = as_ours(error, name_in(scope))
             if not started:
                 await error_response(ours, scope["path"])(scope, receive, send)
 

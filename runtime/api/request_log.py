@@ -10,13 +10,15 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from palmette.runtime.api.request_ids import name_in
+
 LONGEST_BODY = 64 << 10  # bytes shown of one
 
 log = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """A line when an answer ends: method, path, status, milliseconds, body."""
+    """A line when an answer ends: method, path, status, milliseconds, the request's id, body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -45,4 +47,5 @@ class RequestLog:
         finally:
             shown = body.decode("utf-8", "replace")
             seconds = time.monotonic() - begun
-            log.info("%s %s %d %.0f ms %s", scope["method"], scope["path"], status, seconds * 1e3, shown)
+            of = (scope["method"], scope["path"], status, seconds * 1e3, name_in(scope))
+            log.info("%s %s %d %.0f ms %s %s", *of, shown)

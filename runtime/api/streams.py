@@ -14,6 +14,7 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from palmette.runtime.api.errors import as_ours
+from palmette.runtime.api.request_ids import RequestName, name_in
 from palmette.runtime.errors import Aborted, PalmetteError
 
 AT_ONCE = 8  # items of several streams, or streams begun, in one turn of the loop
@@ -61,7 +62,7 @@ class EventStream(Response):
         self._owned = owned
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writer = asyncio.ensure_future(self._write(send))
+        writer = asyncio.ensure_future(self._write(send, name_in(scope)))
         watcher = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({writer, watcher}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +75,7 @@ class EventStream(Response):
         if writer.done() and not writer.cancelled() and (error := writer.exception()) is not None:
             raise error
 
-    async def _write(self, send: Send) -> None:
+    async def _write(self, send: Send, name: RequestName) -> None:
         for owned in self._owned:
             if isinstance(owned, Begins):
                 await owned.begun()  # what it raises is an answer, since the stream hasn't begun
@@ -83,7 +84,7 @@ class EventStream(Response):
             async for data in self._events:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except Exception as error:  # the boundary of a stream: told to its client as the last event
-            data = self._on_error(as_ours(error))
+            data = self._on_error(as_ours(error, name))
             await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             close = getattr(self._events, "aclose", None)

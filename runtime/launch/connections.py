@@ -25,6 +25,7 @@ from palmette.runtime.api.access import OPEN_PATHS, is_near
 from palmette.runtime.api.errors import failure
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.limits import Limits
+from palmette.runtime.api.request_ids import RequestIds, RequestName
 from palmette.runtime.metrics import WebMetrics
 
 RESERVED_FILES = 64  # of those this process may open: for the engine, the log, the model, and threads
@@ -181,7 +182,7 @@ class Connection(H11Protocol):
     # --- ours ---
 
     def serve_operators_only(self) -> None:
-        self.app = _OperatorsOnly(self.app)
+        self.app = RequestIds(_OperatorsOnly(self.app))
 
     def drop(self) -> None:
         """End it now; what runs for it is aborted."""
@@ -250,6 +251,7 @@ class Connection(H11Protocol):
             return
         body = orjson.dumps(failure(status, message, code=code))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), CLOSE]
+        headers += RequestName().headers(path="")
         if status == 503:
             headers.append((b"retry-after", b"1"))
         for event in (h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()):

@@ -3,7 +3,6 @@ whole or as a stream."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from palmette.runtime.api.messages.blocks import Blocks, Stop, whole
 from palmette.runtime.api.messages.errors import PATH
 from palmette.runtime.api.messages.schemas import PARTS, CountTokensBody, MessagesBody, TurnFields
 from palmette.runtime.api.messages.turn import ModelReasoning, turn_of
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import EventStream, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, PalmetteError
@@ -50,13 +50,11 @@ def router(surface: Surface) -> APIRouter:
         params = params_of(body)
         prepared = await _prepared(surface, body, params, body.cache_namespace(caller))
         prepared = _fitted(surface, prepared, body.max_tokens)
-        name = uuid.uuid4().hex
-        generation = open_chat(surface, prepared, request_id=f"msg_{name}", caller=caller, fields=body)
+        generation = open_chat(surface, prepared, request_id=own_id(request, "msg_"), caller=caller, fields=body)
         message = _Message(surface.model, generation, body, prepared)
-        headers = {**body.headers, "request-id": f"req_{name}"}
         if body.stream:
-            return EventStream(message.events(), _told, headers=headers, owned=[generation])
-        return JsonResponse(await unless_gone(request, message.answer()), headers=headers)
+            return EventStream(message.events(), _told, headers=body.headers, owned=[generation])
+        return JsonResponse(await unless_gone(request, message.answer()), headers=body.headers)
 
     @routes.post(
         f"{PATH}/count_tokens",

@@ -6,7 +6,6 @@ id. Knows the wire form; frontend/programs/ runs the plan.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -17,6 +16,7 @@ from palmette.runtime.api.bodies import read_message
 from palmette.runtime.api.document import READING, operation
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.native.answers import EmptyAnswer
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import DONE, EventStream
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import BranchLost, PalmetteError
@@ -36,7 +36,8 @@ def router(surface: Surface) -> APIRouter:
         caller = caller_of(request)
         body = msgspec.structs.replace(body, namespace=caller.namespace(body.namespace))
         program = surface.frontend.run_program(body, Scheduling(tenant=caller.tenant or ""))
-        return EventStream(_events(program, running, caller.tenant or ""), _failure)
+        events = _events(own_id(request, "program-"), program, running, caller.tenant or "")
+        return EventStream(events, _failure)
 
     @routes.post(
         "/{program_id}/results", **operation(EmptyAnswer, takes=CallResult, errors=(*READING, 410), tag="programs")
@@ -53,9 +54,10 @@ def router(surface: Surface) -> APIRouter:
     return routes
 
 
-async def _events(program: GraphRun, running: dict[str, tuple[str, GraphRun]], tenant: str) -> AsyncIterator[bytes]:
+async def _events(
+    program_id: str, program: GraphRun, running: dict[str, tuple[str, GraphRun]], tenant: str
+) -> AsyncIterator[bytes]:
     """The run's events; it can be answered while they come."""
-    program_id = f"program-{uuid.uuid4().hex}"
     running[program_id] = (tenant, program)
     events = program.events()
     try:

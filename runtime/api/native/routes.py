@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -33,6 +32,7 @@ from palmette.runtime.api.native.schemas import (
 )
 from palmette.runtime.api.openai.chat_messages import chat_tokens
 from palmette.runtime.api.openai.replies import token_text
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
@@ -66,7 +66,7 @@ def router(surface: Surface) -> APIRouter:
         generations = await surface.submit_all(
             prompts,
             _params(body, fields),
-            request_id=uuid.uuid4().hex if body.rid is None else caller.request_id(body.rid),
+            request_id=own_id(request) if body.rid is None else caller.request_id(body.rid),
             count=fields.n,
             caller=caller,
             fields=body,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from palmette.runtime.api.openai.chat_answers import ChatAnswer, ChatChunkAnswer
 from palmette.runtime.api.openai.chat_messages import choice_of, messages_of, tools_of
 from palmette.runtime.api.openai.chat_schemas import ChatBody
 from palmette.runtime.api.openai.replies import chat_logprobs, now, usage_json
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
@@ -54,7 +54,7 @@ def router(surface: Surface) -> APIRouter:
         size = READING * (pieces(body.messages) + len(body.tools))
         turn = await surface.beside(size, lambda: turn_of(body, surface.frontend.chats.reasoning))
         prepared = await surface.frontend.chats.prepare(turn, params_of(body), namespace=body.cache_namespace(caller))
-        call = _Chat(surface, body)
+        call = _Chat(surface, body, own_id(request, "chatcmpl-"))
         await call.open(prepared, caller)
         if body.stream:
             return call.stream()
@@ -104,10 +104,10 @@ def params_of(body: ChatBody) -> SamplingParams:
 class _Chat:
     """One request: its generations (all opened before any answer begins, so that a bad one is refused)."""
 
-    def __init__(self, surface: Surface, body: ChatBody) -> None:
+    def __init__(self, surface: Surface, body: ChatBody, answer_id: str) -> None:
         self._surface = surface
         self._body = body
-        self._id = f"chatcmpl-{uuid.uuid4().hex}"
+        self._id = answer_id
         self._created = now()
         self._generations: list[ChatGeneration] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from palmette.runtime.api.json_response import PlainResponse
 from palmette.runtime.api.openai.answers import CompletionAnswer, CompletionChunk
 from palmette.runtime.api.openai.completions_schemas import CompletionBody
 from palmette.runtime.api.openai.replies import CompletionLogprobs, now, usage_json
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import DONE, EventStream, event, merged, unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
@@ -39,7 +39,7 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, CompletionBody)
         surface.check_model(body.model)
         prompts = await surface.prompts(body.prompt, "prompt", special=True)
-        call = _Completion(surface, body, prompts)
+        call = _Completion(surface, body, prompts, own_id(request, "cmpl-"))
         await call.open(caller_of(request))
         if body.stream:
             return call.stream()
@@ -51,11 +51,11 @@ def router(surface: Surface) -> APIRouter:
 class _Completion:
     """One request: its generations (all opened before any answer begins, so that a bad one is refused)."""
 
-    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[bytes]) -> None:
+    def __init__(self, surface: Surface, body: CompletionBody, prompts: list[bytes], answer_id: str) -> None:
         self._surface = surface
         self._body = body
         self._prompts = prompts
-        self._id = f"cmpl-{uuid.uuid4().hex}"
+        self._id = answer_id
         self._created = now()
         self._best_of = body.n if body.best_of is None else body.best_of
         self._check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -15,6 +14,7 @@ from palmette.runtime.api.limits import MOST_PAIRS
 from palmette.runtime.api.pooling.inputs import check_count, usage_json
 from palmette.runtime.api.pooling.relevance import Pair, judge
 from palmette.runtime.api.pooling.schemas import RerankAnswer, RerankBody
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
@@ -30,7 +30,7 @@ def router(surface: Surface) -> APIRouter:
         body = await read(request, RerankBody)
         surface.check_model(body.model)
         answer = await unless_gone(request, _answer(surface, body, caller_of(request)))
-        return JsonResponse(answer, headers=body.headers)
+        return JsonResponse({"id": own_id(request, "rerank-"), **answer}, headers=body.headers)
 
     for path in PATHS:
         documented = operation(RerankAnswer, takes=RerankBody, errors=GENERATING, tag="pooling")
@@ -51,7 +51,6 @@ async def _answer(surface: Surface, body: RerankBody, caller: Caller) -> dict[st
             result["document"] = {"text": documents[index]}
         results.append(result)
     return {
-        "id": f"rerank-{uuid.uuid4().hex}",
         "object": "list",
         "model": surface.model,
         "results": results,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from palmette.runtime.api.pooling.inputs import (
 )
 from palmette.runtime.api.pooling.relevance import Pair, judge
 from palmette.runtime.api.pooling.schemas import LabelAnswer, ScoreAnswer, ScoreBody
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.streams import unless_gone
 from palmette.runtime.api.surface import Surface
 from palmette.runtime.errors import InvalidRequest
@@ -43,13 +43,11 @@ def router(surface: Surface) -> APIRouter:
         surface.check_model(body.model)
         given = body.label_token_ids is not None or body.choices is not None
         answer = _labels(surface, body, caller_of(request)) if given else _pairs(surface, body, caller_of(request))
-        return JsonResponse(await unless_gone(request, answer), headers=body.headers)
+        kind, made = "scoring" if given else "list", now()
+        head = {"id": own_id(request, "score-"), "object": kind, "created": made, "model": surface.model}
+        return JsonResponse({**head, **await unless_gone(request, answer)}, headers=body.headers)
 
     return routes
-
-
-def _head(surface: Surface, kind: str) -> dict[str, Any]:
-    return {"id": f"score-{uuid.uuid4().hex}", "object": kind, "created": now(), "model": surface.model}
 
 
 # --- pairs ---
@@ -58,7 +56,7 @@ def _head(surface: Surface, kind: str) -> dict[str, Any]:
 async def _pairs(surface: Surface, body: ScoreBody, caller: Caller) -> dict[str, Any]:
     judged = await judge(surface, pairs_of(body), body, caller)
     data = [{"index": index, "object": "score", "score": score} for index, score in enumerate(judged.scores)]
-    return {**_head(surface, "list"), "data": data, "usage": usage_json(judged.cost)}
+    return {"data": data, "usage": usage_json(judged.cost)}
 
 
 def pairs_of(body: ScoreBody) -> list[Pair]:
@@ -109,7 +107,6 @@ async def _labels(surface: Surface, body: ScoreBody, caller: Caller) -> dict[str
         surface, asked, namespace=body.cache_namespace(caller), scheduling=body.scheduling(caller)
     )
     return {
-        **_head(surface, "scoring"),
         "scores": [shares(row) if body.apply_softmax else [math.exp(value) for value in row] for row in logprobs],
         "logprobs": logprobs,
         "usage": usage_json(cost),

@@ -172,7 +172,7 @@ class Making:
                     break
                 yield events
         except Exception as error:  # the boundary of a response: told in its own form
-            events = self.writer.fail(renamed(as_ours(error), formatted=self._formatted))
+            events = self.writer.fail(renamed(as_ours(error, self._asked.id), formatted=self._formatted))
         finally:
             self._generation.close()
         events[-1]["response"] = orjson.Fragment(self._settled())

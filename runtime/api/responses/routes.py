@@ -4,7 +4,6 @@ go on in the background."""
 from __future__ import annotations
 
 import reprlib
-import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from palmette.runtime.api.chat_tools import effort_of
 from palmette.runtime.api.chats import READING, pieces
 from palmette.runtime.api.document import GENERATING, operation
 from palmette.runtime.api.json_response import JsonResponse, PlainResponse
+from palmette.runtime.api.request_ids import own_id
 from palmette.runtime.api.responses.answers import (
     DeletedResponse,
     InputItems,
@@ -55,7 +55,7 @@ def router(surface: Surface, store: Store | None = None) -> APIRouter:
         """The model's answer to items: messages, calls and what they returned, reasoning."""
         body = await read(request, ResponsesBody)
         caller = caller_of(request)
-        making = Making(surface, await _asked(surface, kept_here, body, caller), kept_here)
+        making = Making(surface, await _asked(surface, kept_here, body, caller, own_id(request)), kept_here)
         if body.background:
             return await _in_background(making, body)
         if body.stream:
@@ -72,7 +72,7 @@ def router(surface: Surface, store: Store | None = None) -> APIRouter:
         body.check_truncation()
         caller = caller_of(request)
         previous = _previous(kept_here, body, caller)
-        _, turn = await _read(surface, kept_here, body, caller, previous, uuid.uuid4().hex)
+        _, turn = await _read(surface, kept_here, body, caller, previous, own_id(request))
         with named_as_here():
             prepared = await surface.frontend.chats.prepare(turn, SamplingParams(), namespace=caller.namespace())
         answer = {"object": "response.input_tokens", "input_tokens": count_tokens(prepared.prompt.tokens)}
@@ -155,12 +155,12 @@ async def _in_background(making: Making, body: ResponsesBody) -> Response:
 # --- reading ---
 
 
-async def _asked(surface: Surface, store: Store, body: ResponsesBody, caller: Caller) -> Asked:
-    """Raises InvalidRequest, Unsupported, ModelNotFound or ResponseNotFound, naming the field."""
+async def _asked(surface: Surface, store: Store, body: ResponsesBody, caller: Caller, suffix: str) -> Asked:
+    """`suffix`: of its id and of its items'. Raises InvalidRequest, Unsupported, ModelNotFound or ResponseNotFound,
+    naming the field."""
     surface.check_model(body.model)
     body.check()
     previous = _previous(store, body, caller)
-    suffix = uuid.uuid4().hex
     given, turn = await _read(surface, store, body, caller, previous, suffix)
     with named_as_here():
         prepared = await surface.frontend.chats.prepare(turn, body.params(), namespace=body.cache_namespace(caller))
