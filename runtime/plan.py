@@ -9,6 +9,7 @@ A leaf: numpy only.
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import Any, Protocol, TypeVar
 
@@ -108,10 +109,15 @@ class TopTokens(msgspec.Struct, frozen=True):
     logprobs: Float32
 
     def at(self, index: int) -> tuple[tuple[int, float], ...]:
+        """Those of a position. What the model itself gives no probability at all isn't one of them."""
         if not len(self.starts):
             return ()
         part = slice(int(self.starts[index]), int(self.starts[index + 1]))
-        return tuple(zip(self.tokens[part].tolist(), self.logprobs[part].tolist(), strict=True))
+        tokens, logprobs = self.tokens[part].tolist(), self.logprobs[part].tolist()
+        if logprobs and logprobs[-1] == -math.inf:  # JSON has no such number
+            there = logprobs.index(-math.inf)
+            del tokens[there:], logprobs[there:]
+        return tuple(zip(tokens, logprobs, strict=True))
 
 
 NO_TOPS = TopTokens(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 from live_server import LiveServer
 from server_page import with_tables
 
@@ -114,6 +117,107 @@ def test_branches_stream_as_the_document_says(document: dict[str, Any], http: ht
     path = f"/v1/branches/{branch}/score"
     scores = http.post(path, json={"parts": [], "choices": ["a", "b"], "unconditional": True})
     check(document, answer_of(document, "POST", path, 200)["application/json"]["schema"], scores.json())
+
+
+GRAMMARS: list[dict[str, Any]] = [
+    {},
+    {"choices": ["", "\u0006\f-\u001e\ufffd the tokens", "\u00e4\U0001f600", ";y"]},
+    {"choices": ["only this"]},
+    {"choices": [""]},
+    {"regex": "[a-c]{2}\u00e4\u00f6+|no"},
+    {"regex": "forced from end to end"},
+    {
+        "json_schema": {
+            "type": "object",
+            "properties": {"n\u00e4me": {"enum": ["x", None, 5]}},
+            "required": ["n\u00e4me"],
+        }
+    },
+    {"ebnf": 'root ::= "a" ("b" | "\u00df")* "c"'},
+]
+OPTIONS = st.fixed_dictionaries(
+    {"max_tokens": st.integers(0, 12), "temperature": st.sampled_from([0, 1, 3.5]), "seed": st.integers(0, 3)},
+    optional={
+        "n": st.sampled_from([1, 2, 5, 36]),
+        "jump": st.sampled_from(["bytes", "token", "off"]),
+        "complete": st.booleans(),
+        "stop": st.sampled_from(["a", ["t", "\u00f6"], ["the"]]),
+        "stop_regex": st.sampled_from(["[ab]", ["tok|k"]]),
+        "min_tokens": st.integers(0, 2),
+        "ignore_eos": st.booleans(),
+        "logit_bias": st.sampled_from([{"5": 100, "6": 100}, {"65": -100}]),
+        "presence_penalty": st.sampled_from([-2, 1.8]),
+        "top_k": st.sampled_from([1, 3]),
+        "min_p": st.just(0.9),
+        "stream": st.booleans(),
+    },
+)
+TOPS = st.one_of(st.none(), st.sampled_from([0, 1, 5, 25, limits.MAX_TOP_LOGPROBS, limits.MAX_TOP_LOGPROBS + 1, -1]))
+
+
+def _asking(path: str, top: int | None, wanted: bool, echo: bool) -> dict[str, Any]:
+    """How each surface is asked for log-probabilities."""
+    chat = {"messages": [{"role": "user", "content": "def"}]}
+    more = {} if top is None else {"top_logprobs": top}
+    match path:
+        case "/v1/chat/completions":
+            return {**chat, "logprobs": wanted, **more}
+        case "/v1/completions":
+            return {"prompt": ["def", "x"], "echo": echo, **({"logprobs": top} if wanted else {})}
+        case "/generate":
+            return {
+                "text": ["def", "x"],
+                "return_logprob": wanted,
+                **more,
+                **({"logprob_start_len": 0} if echo else {}),
+            }
+        case _:
+            include = {"include": ["message.output_text.logprobs"]} if wanted else {}
+            return {"input": "def", **include, **more}
+
+
+def _numbers(value: Any, at: str = "") -> Iterator[float]:
+    """Whatever stands for a log-probability, but for those that may be null."""
+    for name, each in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if name == "logprob" and (each is not None or "top" in at):
+            yield each
+        yield from _numbers(each, f"{at}.{name}")
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_log_probabilities_of_every_kind_of_output(
+    document: dict[str, Any], http: httpx.Client, data: st.DataObject
+) -> None:
+    """Forced tokens, few alternatives, empty outputs: whatever is asked for, it is as the document says, or a 400."""
+    path = data.draw(st.sampled_from(["/v1/chat/completions", "/v1/completions", "/generate", "/v1/responses"]))
+    top, wanted, echo = data.draw(TOPS), data.draw(st.booleans()), data.draw(st.booleans())
+    body = {**data.draw(OPTIONS), **data.draw(st.sampled_from(GRAMMARS)), **_asking(path, top, wanted, echo)}
+    if path == "/v1/responses":
+        body["max_output_tokens"] = body.pop("max_tokens")
+        for name in ("n", "stop", "seed"):
+            body.pop(name, None)
+    response = http.post(path, json=body)
+    content = answer_of(document, "POST", path, response.status_code)
+    if response.status_code != 200:
+        assert response.status_code == 400, response.text
+        assert (top or 0) not in range(limits.MAX_TOP_LOGPROBS + 1) or response.json()["error"]["param"] is not None
+        check(document, content["application/json"]["schema"], response.json())
+        return
+    event(f"{path}, {bool(body.get('stream'))}")
+    told = [response.json()] if not body.get("stream") else _events(response.text)
+    schema = content["application/json"]["schema"] if not body.get("stream") else event_data(content)
+    for each in told:
+        check(document, schema, each)
+        assert all(math.isfinite(number) and number <= 0 for number in _numbers(each))
+
+
+def _events(text: str) -> list[Any]:
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
 
 
 def test_every_route_says_what_it_takes_and_gives(document: dict[str, Any]) -> None:

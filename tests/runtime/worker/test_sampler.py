@@ -85,6 +85,19 @@ def test_no_more_tokens_are_listed_than_there_are(sample: Sample) -> None:
     assert [token for token, _ in drawn.top.at(0)] == np.argsort(-raw[0], kind="stable").tolist()
 
 
+def test_what_the_model_gives_no_probability_is_not_listed(sample: Sample) -> None:
+    """Nor is anything but a finite number ever told: JSON has no other."""
+    raw = np.full((2, VOCABULARY.size), -np.inf, dtype=np.float32)
+    raw[:, [5, 9]] = [2.0, 3.0]
+    raw[1, 7] = -3e38
+    drawn = sample(raw, plan_of(*(generation(logprobs=True, top_logprobs=8) for _ in raw)))
+    assert not drawn.errors
+    assert [token for token, _ in drawn.top.at(0)] == [9, 5]
+    assert [token for token, _ in drawn.top.at(1)] == [9, 5, 7]
+    assert all(np.isfinite(value) for row in (0, 1) for _, value in drawn.top.at(row))
+    assert np.isfinite(drawn.logprobs).all()
+
+
 def test_bias_and_penalties(sample: Sample) -> None:
     raw = np.zeros((1, VOCABULARY.size), dtype=np.float32)
     raw[0, :4] = [4.0, 3.9, 3.8, 3.7]
