@@ -1,4 +1,5 @@
-"""What a source comes to before a vocabulary comes in: automata, or rules for llguidance. It crosses processes.
+"""What a source comes to before a vocabulary comes in: automata, or rules for llguidance; of a source for another
+library, that it builds it within bounds. It crosses processes.
 
 Drawn by drawing.py, here or in a child process (contained.py); `drawing.finish` makes a Grammar of it. Knows no tokens
 but the ids that rules name.
@@ -40,7 +41,11 @@ class RuleText(msgspec.Struct, frozen=True, kw_only=True):
     """llguidance has built it before, within bounds."""
 
 
-Blueprint = Automata | RuleText
+class Foreign(msgspec.Struct, frozen=True, tag="foreign"):
+    """Another library builds it, from the source."""
+
+
+Blueprint = Automata | RuleText | Foreign
 
 
 class _PackedAutomaton(msgspec.Struct, frozen=True):
@@ -75,7 +80,7 @@ class _PackedRules(msgspec.Struct, frozen=True, tag="rules"):
     approximated: tuple[str, ...]
 
 
-_PACKED: Any = _PackedAutomata | _PackedRules
+_PACKED: Any = _PackedAutomata | _PackedRules | Foreign
 
 
 def pack(blueprint: Blueprint) -> bytes:
@@ -86,12 +91,16 @@ def pack(blueprint: Blueprint) -> bytes:
         case RuleText():
             nodes = _pack_nodes(blueprint.distinct)
             packed = _PackedRules(blueprint.lark, blueprint.as_text, nodes, blueprint.approximated)
+        case Foreign():
+            packed = blueprint
     return msgspec.msgpack.encode(packed)
 
 
 def unpack(data: bytes | memoryview) -> Blueprint:
     """What `pack` made, by a process that has seen that llguidance builds it. Raises msgspec.DecodeError."""
     packed = msgspec.msgpack.decode(data, type=_PACKED)
+    if isinstance(packed, Foreign):
+        return packed
     if isinstance(packed, _PackedAutomata):
         return Automata(tuple(map(_unpack_automaton, packed.automata)))
     assert isinstance(packed, _PackedRules)

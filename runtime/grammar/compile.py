@@ -18,7 +18,7 @@ from palmette.runtime.grammar.blueprint import Automata, Blueprint
 from palmette.runtime.grammar.compiling.child import Job
 from palmette.runtime.grammar.compiling.compilations import Compilations, Pending, Share, Threads
 from palmette.runtime.grammar.compiling.contained import Contained, Wanted
-from palmette.runtime.grammar.compiling.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, marks_of
+from palmette.runtime.grammar.compiling.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, is_foreign, marks_of
 from palmette.runtime.grammar.llg.grammar import LlgGrammar, make_ready
 from palmette.runtime.grammar.protocol import (
     Explanation,
@@ -33,7 +33,7 @@ from palmette.runtime.grammar.reasoning.after import AfterReasoning
 from palmette.runtime.grammar.reasoning.after import build as build_after_reasoning
 from palmette.runtime.grammar.reasoning.maybe import MaybeReasoning
 from palmette.runtime.grammar.regex.stop_pattern import StopPattern
-from palmette.runtime.grammar.schema.compile import build_xgrammar, options_of, xgrammar_backend
+from palmette.runtime.grammar.schema.compile import xgrammar_backend
 from palmette.runtime.grammar.schema.keywords import keywords
 from palmette.runtime.grammar.tag_marks import Marks
 from palmette.runtime.vocabulary import Vocabulary
@@ -56,15 +56,8 @@ def build_drawn(source: GrammarSource, space: TokenSpace, limits: Limits, draw: 
     return finish(draw(source, marks_of(space), limits), source, space)
 
 
-def _build_schema(source: GrammarSource, space: TokenSpace, limits: Limits, draw: Drawer) -> Grammar:
-    if options_of(source).backend == "llguidance":
-        return build_drawn(source, space, limits, draw)
-    return build_xgrammar(source, space, limits)
-
-
 BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(set(DRAWN) - {"stop_regex"}, build_drawn),
-    "json_schema": _build_schema,
     "after_reasoning": lambda source, space, limits, draw: build_after_reasoning(
         source, space, limits, lambda inner, space, limits: build(inner, space, limits, draw)
     ),
@@ -169,7 +162,8 @@ class Compiler(Compilations[Grammar]):
 
         def in_child(wanted: Wanted) -> Drawer:
             def drawn(source: GrammarSource, marks: Marks, limits: Limits) -> Blueprint:
-                job = Job(source, dict(marks.special_pieces), tuple(marks.eos_ids), limits)
+                pieces = space.vocabulary.pieces if is_foreign(source) else ()
+                job = Job(source, dict(marks.special_pieces), tuple(marks.eos_ids), limits, pieces)
                 return children.draw(job, wanted)
 
             return drawn

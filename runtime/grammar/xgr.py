@@ -2,7 +2,8 @@
 
 Its grammars let through what some keywords forbid, and refuse some of what they allow, so it isn't taken at its word: a
 schema may use the keywords that it was found to hold to; others are refused, unless best effort is wanted; and every
-finished text is judged by our own evaluation. Made by schema/compile.py for the option backend="xgrammar".
+finished text is judged by our own evaluation. Made by schema/compile.py for the option backend="xgrammar", behind a
+child process that has built it within bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.protocol import (
     Explanation,
     GrammarSource,
-    Limits,
     Mask,
     TokenSpace,
     check_count,
@@ -193,9 +193,7 @@ class XgrGrammar:
         return Explanation(matches=False, position=len(text), message=f"The value doesn't meet {problem}.")
 
 
-def build_xgrammar(
-    source: GrammarSource, space: TokenSpace, limits: Limits, *, best_effort: bool, compact: bool
-) -> XgrGrammar:
+def build_xgrammar(source: GrammarSource, space: TokenSpace, *, best_effort: bool, compact: bool) -> XgrGrammar:
     """Raises GrammarError for keywords that xgrammar doesn't hold to, unless `best_effort`."""
     document = read(source.text)
     if not best_effort:

@@ -1,27 +1,29 @@
 """The process in which a large or slow grammar is compiled: reads jobs from its input, writes answers to its output.
 
-It has a bound on its memory and an alarm for its time, so that no source can harm more than this process. Started by
-contained.py; ends where its input does, or where nothing comes for a while.
+It has a bound on its memory and an alarm for its time, so that no source can harm more than this process. What another
+library is to build it tries out here, before the engine's process does. Started by contained.py, which ends it where
+nothing is to do for a while; it ends by itself where its input does.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-import select
 import signal
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.blueprint import Blueprint, RuleText, pack
+from palmette.runtime.grammar.blueprint import Blueprint, Foreign, RuleText, pack
 from palmette.runtime.grammar.compiling.drawing import draw
 from palmette.runtime.grammar.llg.grammar import vet
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
+from palmette.runtime.grammar.schema.compile import build_xgrammar, xgrammar_backend
 from palmette.runtime.grammar.tag_marks import Marks
+from palmette.runtime.vocabulary import Vocabulary
 
-IDLE_SECONDS = 60.0
 ALARM_SECONDS = 2.0  # beyond a job's time, until which its parent should have ended this process
 LENGTH_BYTES = 8
 READY = b"+"  # written once, when it begins to read
@@ -29,12 +31,14 @@ NICENESS = 10
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`specials`, `eos_ids`: of the vocabulary, for grammars that name special tokens."""
+    """`specials`, `eos_ids`: of the vocabulary, for grammars that name special tokens. `pieces`: its tokens, for a
+    library that builds nothing without them."""
 
     source: GrammarSource
     specials: dict[int, str]
     eos_ids: tuple[int, ...]
     limits: Limits
+    pieces: tuple[bytes, ...] = ()
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -70,7 +74,7 @@ def answer(job: Job, memory_bytes: int) -> bytes:
     """What is sent back."""
     kind = job.source.kind
     try:
-        return b"\1" + pack(_vetted(job))
+        return b"\1" + pack(_vetted(job, memory_bytes))
     except GrammarError as error:
         refusal = Refusal(error.message, error.hint, error.param)
     except RecursionError:
@@ -82,11 +86,34 @@ def answer(job: Job, memory_bytes: int) -> bytes:
     return b"\0" + msgspec.msgpack.encode(refusal)
 
 
-def _vetted(job: Job) -> Blueprint:
+def _vetted(job: Job, memory_bytes: int) -> Blueprint:
     blueprint = draw(job.source, Marks(job.specials, job.eos_ids), job.limits)
-    if isinstance(blueprint, RuleText):
-        vet(blueprint, job.source.kind)
+    match blueprint:
+        case RuleText():
+            vet(blueprint, job.source.kind)
+        case Foreign():
+            _load_backend(memory_bytes)
+            build_xgrammar(job.source, _Pieces(Vocabulary(job.pieces, job.specials, job.eos_ids)))
     return blueprint
+
+
+class _Pieces:
+    """A TokenSpace for what encodes nothing."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def encode(self, text: str) -> list[int]:
+        raise AssertionError(f"nothing is encoded while a grammar is built: {text!r}")
+
+
+@cache
+def _load_backend(memory_bytes: int) -> None:
+    """What the library takes itself isn't the source's."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    xgrammar_backend()
+    _bound_memory(memory_bytes)
 
 
 def main(memory_bytes: int) -> int:
@@ -95,10 +122,7 @@ def main(memory_bytes: int) -> int:
     _bound_memory(memory_bytes)
     requests, replies = 0, 1
     write_all(replies, READY)
-    while select.select([requests], [], [], IDLE_SECONDS)[0]:
-        size = read_exactly(requests, LENGTH_BYTES)
-        if len(size) < LENGTH_BYTES:
-            return 0
+    while len(size := read_exactly(requests, LENGTH_BYTES)) == LENGTH_BYTES:
         job = msgspec.msgpack.decode(read_exactly(requests, int.from_bytes(size, "little")), type=Job)
         signal.setitimer(signal.ITIMER_REAL, job.limits.seconds + ALARM_SECONDS)  # its default action ends the process
         said = answer(job, memory_bytes)
@@ -112,4 +136,5 @@ def _bound_memory(more: int) -> None:
     if statm.exists():
         pages = int(statm.read_text().split()[0])
         bound = pages * resource.getpagesize() + more
-        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (bound if most == resource.RLIM_INFINITY else min(bound, most), most))

@@ -1,7 +1,7 @@
 """Compiling in child processes: what takes long, or too much memory, is ended there, and costs nobody else.
 
-A few children at most, started when the first large source comes, ended when none has come for a while. Called by the
-compiler's threads for sources that a quick try in this process didn't finish.
+A few children at most, started when the first large source comes, ended when they have had none for a while. Called by
+the compiler's threads for sources that a quick try in this process didn't finish.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import select
 import subprocess
 import sys
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Timer
 from time import monotonic
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from palmette.runtime.grammar.blueprint import Blueprint, unpack
 from palmette.runtime.grammar.compiling.child import LENGTH_BYTES, READY, Job, Refusal, frame
 
 MEMORY_BYTES = 1 << 30  # of a child, beyond an idle one's
+IDLE_SECONDS = 60.0  # until a child that has nothing to do is ended
 START_SECONDS = 20.0  # for a child to begin to read; not counted as the job's
 _LOOK_SECONDS = 0.05  # until it is looked whether the job is still wanted
 
@@ -71,6 +72,7 @@ class _Child:
         assert self._process.stdout is not None
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._to, False)
+        self.idle_since = monotonic()
 
     @property
     def pid(self) -> int:
@@ -129,8 +131,10 @@ class _Child:
 class Contained:
     """Children that compile, one job each at a time. Safe from several threads, each of which keeps one busy."""
 
-    def __init__(self) -> None:
-        self._idle: list[_Child] = []
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._idle: list[_Child] = []  # longest idle first
+        self._idle_seconds = idle_seconds
+        self._sweep: Timer | None = None  # runs while any is idle
         self._lock = Lock()
         self._closed = False
 
@@ -152,7 +156,7 @@ class Contained:
             raise too_slow(kind, seconds) from None
         except _Lost:
             status = child.end()
-            if not fresh and wanted.wanted:  # it may have ended for want of jobs
+            if not fresh and wanted.wanted:  # whoever ended it may have done so before
                 return self.draw(job, wanted)
             raise GrammarError(
                 f"The {kind} can't be compiled: the process that did it ended ({_ending(status)}).",
@@ -172,15 +176,37 @@ class Contained:
         """Ends those that do nothing; the others end with their jobs."""
         with self._lock:
             self._closed, idle, self._idle = True, self._idle, []
+            if self._sweep is not None:
+                self._sweep.cancel()
         for child in idle:
             child.end()
 
     def _give_back(self, child: _Child) -> None:
+        child.idle_since = monotonic()
         with self._lock:
             if not self._closed:
                 self._idle.append(child)
+                if self._sweep is None:
+                    self._sweep_in(self._idle_seconds)
                 return
         child.end()
+
+    def _sweep_in(self, seconds: float) -> None:
+        self._sweep = Timer(seconds, self._end_idle)
+        self._sweep.daemon = True
+        self._sweep.start()
+
+    def _end_idle(self) -> None:
+        """Ends, and buries, those that have been idle for long; those that ended by themselves among them."""
+        with self._lock:
+            now = monotonic()
+            over = [child for child in self._idle if now - child.idle_since >= self._idle_seconds]
+            self._idle = self._idle[len(over) :]
+            self._sweep = None
+            if self._idle and not self._closed:
+                self._sweep_in(self._idle[0].idle_since + self._idle_seconds - now)
+        for child in over:
+            child.end()
 
 
 def too_slow(kind: str, seconds: float) -> GrammarError:

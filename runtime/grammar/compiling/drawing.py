@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton.grammar import AutomatonGrammar
-from palmette.runtime.grammar.blueprint import Automata, Blueprint, RuleText
+from palmette.runtime.grammar.blueprint import Automata, Blueprint, Foreign, RuleText
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.choices import draw_choices
 from palmette.runtime.grammar.llg.dialects import draw_lark, draw_rules
@@ -18,7 +18,7 @@ from palmette.runtime.grammar.llg.grammar import LlgGrammar
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, TokenSpace, TooSlow
 from palmette.runtime.grammar.regex.compile import draw_regex
 from palmette.runtime.grammar.regex.stop_pattern import draw_stop
-from palmette.runtime.grammar.schema.compile import SchemaGrammar, draw_schema
+from palmette.runtime.grammar.schema.compile import SchemaGrammar, build_xgrammar, draw_schema, options_of
 from palmette.runtime.grammar.tag_marks import Marks
 from palmette.runtime.grammar.tags import draw_tags
 
@@ -44,6 +44,10 @@ def draw(source: GrammarSource, marks: Marks, limits: Limits) -> Blueprint:
     """Raises GrammarError; TooSlow where `limits.quick` and it takes long, or may."""
     if limits.quick and len(source.text) > QUICK_BYTES:
         raise TooSlow(f"The {source.kind} is large.", param=source.kind)
+    if is_foreign(source):
+        if limits.quick:
+            raise TooSlow(f"The {source.kind} is another library's, which knows no bounds.", param=source.kind)
+        return Foreign()
     drawn = DRAWN[source.kind](source, marks, limits)
     if isinstance(drawn, RuleText):
         size = len(drawn.lark)
@@ -58,6 +62,11 @@ def draw(source: GrammarSource, marks: Marks, limits: Limits) -> Blueprint:
     return drawn
 
 
+def is_foreign(source: GrammarSource) -> bool:
+    """Whether another library builds it, from the source itself. Raises GrammarError for options that are wrong."""
+    return source.kind == "json_schema" and options_of(source).backend != "llguidance"
+
+
 def finish(blueprint: Blueprint, source: GrammarSource, space: TokenSpace) -> Grammar:
     """The grammar over a vocabulary. Raises GrammarError where llguidance refuses the rules."""
     match blueprint:
@@ -66,6 +75,8 @@ def finish(blueprint: Blueprint, source: GrammarSource, space: TokenSpace) -> Gr
         case RuleText():
             make = SchemaGrammar if source.kind == "json_schema" else LlgGrammar
             return make(source, space, blueprint)
+        case Foreign():
+            return build_xgrammar(source, space)
     raise AssertionError(f"a {source.kind} is no grammar")
 
 

@@ -202,11 +202,11 @@ def build(source: GrammarSource, space: TokenSpace, limits: Limits) -> SchemaGra
     return SchemaGrammar(source, space, draw_schema(source, limits))
 
 
-def build_xgrammar(source: GrammarSource, space: TokenSpace, limits: Limits) -> Grammar:
+def build_xgrammar(source: GrammarSource, space: TokenSpace) -> Grammar:
     """By the optional backend. Raises GrammarError, also where it isn't installed."""
     options = options_of(source)
     grammar: Grammar = xgrammar_backend().build_xgrammar(
-        source, space, limits, best_effort=options.best_effort, compact=options.compact
+        source, space, best_effort=options.best_effort, compact=options.compact
     )
     return grammar
 

@@ -17,6 +17,7 @@ from wild_schemas import WILD  # noqa: E402
 
 from palmette.runtime.errors import GrammarError  # noqa: E402
 from palmette.runtime.grammar.compile import Compiler, build  # noqa: E402
+from palmette.runtime.grammar.compiling import contained  # noqa: E402
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Judges, Limits, Matcher  # noqa: E402
 from palmette.runtime.grammar.schema.compile import SchemaGrammar  # noqa: E402
 from palmette.runtime.grammar.xgr import XgrGrammar  # noqa: E402
@@ -146,3 +147,22 @@ def test_what_it_drops_is_refused_or_judged() -> None:
     assert isinstance(grammar, Judges)
     assert grammar.fault_of('"\x0c"') == "JSON's syntax"
     assert not grammar.accepts('"\x0c"')
+
+
+def test_a_child_builds_it_before_the_engines_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(SPACE, schema_backend="xgrammar")
+    source = GrammarSource(kind="json_schema", text=json.dumps(POINT))
+    grammar = compiler.submit(source).result()
+    assert isinstance(grammar, XgrGrammar)
+    assert grammar.accepts('{"x": 1, "label": "bc"}')
+    assert compiler._children._idle
+    refused = GrammarSource(kind="json_schema", text='{"type": "string", "maxLength": 3}')
+    with pytest.raises(GrammarError, match="'maxLength' at # isn't held to"):
+        compiler.submit(refused).result()
+    compiler.close()
+    monkeypatch.setattr(contained, "MEMORY_BYTES", 8 << 20)
+    compiler = Compiler(SPACE, schema_backend="xgrammar")
+    large = {"enum": [f"{number} of many" for number in range(30_000)]}
+    with pytest.raises(GrammarError, match=r"more than 8 MiB|the process that did it ended|bad_alloc"):
+        compiler.submit(GrammarSource(kind="json_schema", text=json.dumps(large))).result()
+    compiler.close()

@@ -125,6 +125,29 @@ def test_a_child_that_dies_fails_its_source_alone(children: Contained) -> None:
     assert children.draw(job(source("regex", "a|b")), Waiting())  # by another
 
 
+def test_idle_children_end_and_leave_nothing_behind() -> None:
+    children = Contained(idle_seconds=0.5)
+    draws = [lambda: children.draw(job(source("regex", "a|b")), Waiting())] * 2
+    threads = [threading.Thread(target=each) for each in draws]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    idle = list(children._idle)
+    assert idle
+    os.kill(idle[0].pid, signal.SIGKILL)  # ended by somebody else
+    until = time.monotonic() + 20
+    while any(child._process.returncode is None for child in idle) and time.monotonic() < until:
+        time.sleep(0.05)  # nobody asks for them: only who waited for them knows
+    assert not children._idle
+    for child in idle:
+        with pytest.raises(ChildProcessError):  # nobody is left to be waited for
+            os.waitpid(child.pid, os.WNOHANG)
+    assert children.draw(job(source("regex", "a|b")), Waiting())
+    children.close()
+    assert not children._idle
+
+
 def test_a_child_that_doesnt_read_is_ended_in_time(children: Contained) -> None:
     """The job is larger than a pipe holds."""
     child = contained._Child()
