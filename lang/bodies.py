@@ -6,14 +6,13 @@ What it raises fails its state at the program's line. Program (program.py) and b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any
 
 from palmette.lang.calls import ProgramCall
 from palmette.lang.errors import Location, TraceError, is_ours, located, raised_at, recurs_at
-from palmette.lang.nesting import endless, running
+from palmette.lang.nesting import endless, enter, leave
 from palmette.lang.ordering import Arranges
 from palmette.lang.recording import Tracer, refusal
 from palmette.lang.state import ProgramState
@@ -34,7 +33,7 @@ class Body:
         """In this thread. `quiet`: its exception is kept in the state instead of raised."""
         state.begin(call.deadline)
         try:
-            with running(call.chain), _refusing(state):
+            with _Body(state, call.chain):
                 state.ret_value = self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
@@ -49,7 +48,7 @@ class Body:
         """A coroutine program, in this task."""
         state.begin(call.deadline)
         try:
-            with running(call.chain), _refusing(state):
+            with _Body(state, call.chain):
                 state.ret_value = await self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
@@ -84,7 +83,7 @@ class Body:
         state = TracingState(call.backend, call.sampling, Tracer(), namespace=call.namespace)
         state.order_by(ordering)
         try:
-            with running(call.chain), _refusing(state):
+            with _Body(state, call.chain):
                 result = self.func(state, *call.args, **call.kwargs)
                 state.ret_value = _without_waiting(result) if self.is_async else result
             state.finish()
@@ -104,24 +103,29 @@ class Body:
         return where
 
 
-@contextmanager
-def _refusing(state: object) -> Iterator[None]:
-    """The body of a program: a recursion without an end is said to be one, and what a body that is traced raises
-    because a value isn't there becomes a TraceError."""
-    try:
-        yield
-    except RecursionError as error:
-        where = recurs_at(error.__traceback__)
-        if where is None:
-            raise
-        raise endless(f"{where.function}() calls itself, or others that call it, too often", where, "call") from error
-    except Exception as error:
-        if not isinstance(state, TracingState):
-            raise
-        said = refusal(error, state.tracer, raised_at(error.__traceback__))
-        if said is error:
-            raise
-        raise said from error
+class _Body:
+    """The body of a program, in its chain: a recursion without an end is said to be one, and what a body that is traced
+    raises because a value isn't there becomes a TraceError."""
+
+    __slots__ = ("_before", "_chain", "_state")
+
+    def __init__(self, state: object, chain: tuple[str, ...]) -> None:
+        self._state, self._chain = state, chain
+
+    def __enter__(self) -> None:
+        self._before = enter(self._chain)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        leave(self._before)
+        if isinstance(error, RecursionError):
+            where = recurs_at(error.__traceback__)
+            if where is not None:
+                what = f"{where.function}() calls itself, or others that call it, too often"
+                raise endless(what, where, "call") from error
+        elif isinstance(error, Exception) and isinstance(self._state, TracingState):
+            said = refusal(error, self._state.tracer, raised_at(error.__traceback__))
+            if said is not error:
+                raise said from error
 
 
 def _without_waiting(work: Coroutine[Any, Any, Any]) -> Any:

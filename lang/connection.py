@@ -36,6 +36,10 @@ class Connection:
         self.forked_at = 0
         self.on_first: Callable[[Sequence[Part]], None] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._branch is not None
+
     async def run(self, steps: Sequence[Step], take: Callable[[int, Result], object], *, last: bool = False) -> None:
         """`take` gets what each step gives, with its number. `last`: nothing comes behind them.
 

@@ -31,6 +31,10 @@ class Conversation:
         self._namespace = namespace
         self._chat: ToolChat | None = None
 
+    @property
+    def is_open(self) -> bool:
+        return self._chat is not None
+
     async def ask(self, turn: AskTurn, state: str) -> ToldTurn:
         """The assistant's next turn. `state`: where the state stands in its program's forks."""
         for last_try in (False, True):

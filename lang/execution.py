@@ -30,7 +30,7 @@ from palmette.lang.instructions import (
 )
 from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
 from palmette.lang.outputs import OutputRecord, call_ids, usage_report
-from palmette.lang.planning import Planned, plan
+from palmette.lang.planning import Planned, part_of, plan
 from palmette.lang.trace import Open
 from palmette.runtime.errors import TimedOut
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Tokens
@@ -131,8 +131,25 @@ class Execution:
         if known is None:
             await self._flush()
         else:
-            self.connection.note(self._parts())
-            self.commit(known)
+            self._note_end(known)
+
+    def _note_end(self, text: str) -> None:
+        self.connection.note(self._parts())
+        self.commit(text)
+
+    def ends_with(self, nodes: Sequence[Node]) -> bool:
+        """`end` behind `nodes`, where they are texts and nothing has to be asked for. False: nothing is done."""
+        if self._known_text() is None or not all(isinstance(node, TextNode) for node in nodes):
+            return False
+        for node in nodes:
+            self.passive(node, part_of(node))
+        self._note_end(self._known_text() or "")
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to release."""
+        return self.connection.is_open or self._conversation.is_open
 
     async def close(self) -> None:
         """Release the branch."""

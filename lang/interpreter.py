@@ -39,19 +39,33 @@ class Interpreter(Executor):
         self._execution.connection.on_first = callback
 
     def submit(self, nodes: Sequence[Node], where: Location) -> None:
-        wake = not all(isinstance(node, PASSIVE) for node in nodes)
+        wake = False
         with self._lock:
             if self.failure is not None:
                 raise self.failure.again() from self.failure.cause
-            self._queue.extend((node, where) for node in nodes)
+            for node in nodes:
+                self._queue.append((node, where))
+                wake = wake or not isinstance(node, PASSIVE)
             start = wake and not self._running and not self._waits_for_fork
             self._running = self._running or start
-        if not start:
+        if not start or (isinstance(nodes[-1], End) and self._ends_here()):
             return
         if asyncio._get_running_loop() is self.loop:
             self._start()
         elif not self._call_soon(self._start):
             self.engine_is_gone(where, str(nodes[-1]))
+
+    def _ends_here(self) -> bool:
+        """The end of an idle state, where nothing has to be asked for: nobody needs to wait for the loop to see that.
+        Called while no task is under way and none can start."""
+        if not self._execution.ends_with([node for node, _ in self._queue][:-1]):
+            return False
+        self._queue.clear()
+        self.gathered.stream.end()
+        self.done.set_result(None)
+        if self._execution.is_open:
+            self._call_soon(self._close)
+        return True
 
     def fail(self, error: ProgramError) -> None:
         if self.take_failure(error) and not self._call_soon(self._stop):
@@ -77,6 +91,9 @@ class Interpreter(Executor):
 
     def _start(self) -> None:
         self._task = begin(self.loop, self._drain())
+
+    def _close(self) -> None:
+        self._task = begin(self.loop, self._execution.close())
 
     def _stop(self) -> None:
         running = self._task

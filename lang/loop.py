@@ -10,9 +10,9 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Coroutine
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from palmette.lang.arrival import Arrival
 from palmette.runtime.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -53,13 +53,27 @@ def refuse_on(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on `loop` from another thread and wait for it."""
+    """Run `work` on `loop` from another thread and wait for it. An interrupt (Ctrl-C) cancels it."""
+    result: Arrival[T] = Arrival()
+    tasks: list[asyncio.Task[None]] = []
+
+    async def arriving() -> None:
+        try:
+            result.set_result(await work)
+        except BaseException as error:
+            result.set_exception(error)
+
     try:
         refuse_on(loop)
-    except InvalidRequest:
+        loop.call_soon_threadsafe(lambda: tasks.append(begin(loop, arriving())))
+    except (InvalidRequest, RuntimeError):  # the loop is closed
         work.close()
         raise
-    return wait(asyncio.run_coroutine_threadsafe(work, loop))
+    try:
+        return result.result()
+    except KeyboardInterrupt:
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+        raise
 
 
 def finished(given: Any) -> Any:
@@ -83,12 +97,3 @@ def finished(given: Any) -> Any:
 
 async def _awaited(given: Awaitable[T]) -> T:
     return await given
-
-
-def wait(future: Future[T]) -> T:
-    """The future's result. An interrupt (Ctrl-C) cancels it where it can be cancelled."""
-    try:
-        return future.result()
-    except KeyboardInterrupt:
-        future.cancel()
-        raise

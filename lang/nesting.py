@@ -6,9 +6,7 @@ next one (calls.py). Knows no states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from palmette.lang.errors import Location, ProgramError
 from palmette.runtime.errors import InvalidRequest
@@ -32,14 +30,13 @@ def chain_with(name: str, where: Location) -> tuple[str, ...]:
     return chain
 
 
-@contextmanager
-def running(chain: tuple[str, ...]) -> Iterator[None]:
-    """The body of the chain's last program."""
-    before = _running.set(chain)
-    try:
-        yield
-    finally:
-        _running.reset(before)
+def enter(chain: tuple[str, ...]) -> Token[tuple[str, ...]]:
+    """The body of the chain's last program begins; `leave` must follow with what this gives."""
+    return _running.set(chain)
+
+
+def leave(before: Token[tuple[str, ...]]) -> None:
+    _running.reset(before)
 
 
 def endless(what: str, where: Location, node: str) -> ProgramError:

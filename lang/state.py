@@ -332,7 +332,7 @@ class ProgramState:
         self._interpreter.on_begin(callback)
 
     def on_done(self, callback: Any) -> None:
-        """Call back (on the loop's thread) when the state is over, failed or not."""
+        """Call back, from any thread, when the state is over, failed or not."""
         self._interpreter.done.on_done(callback)
 
     def wait_done(self) -> None:
@@ -375,7 +375,7 @@ class ProgramState:
 
         def begin() -> None:
             handle = loop.call_later(seconds, expired)
-            self._interpreter.done.on_done(handle.cancel)
+            self._interpreter.done.on_done(lambda: loop.call_soon_threadsafe(handle.cancel))
 
         loop.call_soon_threadsafe(begin)
 
