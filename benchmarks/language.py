@@ -32,6 +32,7 @@ from benchmarks.quiet import wait_until_quiet
 from palmette.lang.backends.base import Result
 from palmette.lang.backends.wire import Server
 from palmette.lang.loop import language_loop
+from palmette.lang.settling import UNWATCHED_SECONDS
 from palmette.runtime.config import DEFAULT_MODEL
 from palmette.runtime.engine import Engine
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, GenerateStep, Part, RunBranch, ScoreStep, Step, Text
@@ -84,6 +85,9 @@ class InstantBranch:
 
     async def close(self) -> None:
         """Nothing to release."""
+
+    def drop(self) -> bool:
+        return True
 
 
 @pt.function
@@ -186,7 +190,7 @@ def one_call(question: str) -> RunBranch:
     """What a program of one call sends."""
     params = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True, seed=1)
     parts: tuple[Part, ...] = (Text(f"Question: {question}\nAnswer: "),)
-    return RunBranch(steps=(GenerateStep(parts=parts, params=params),), close=True)
+    return RunBranch(steps=(GenerateStep(parts=parts, params=params, reply_seconds=UNWATCHED_SECONDS),), close=True)
 
 
 @pt.function

@@ -16,11 +16,9 @@ from palmette.lang.loop import language_loop
 from palmette.lang.recording import Tracer
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.session import Session
+from palmette.lang.settling import UNWATCHED_SECONDS
 from palmette.lang.tracing import TracingState
 from palmette.runtime.errors import InternalError, Unsupported
-
-UNWATCHED_SECONDS = 0.25
-"""Between the pieces of an output of which only the whole is wanted: each costs every process on its way some time."""
 
 
 class NoBackend:

@@ -36,10 +36,6 @@ class Connection:
         self.forked_at = 0
         self.on_first: Callable[[Sequence[Part]], None] | None = None
 
-    @property
-    def is_open(self) -> bool:
-        return self._branch is not None
-
     async def run(self, steps: Sequence[Step], take: Callable[[int, Result], object], *, last: bool = False) -> None:
         """`take` gets what each step gives, with its number. `last`: nothing comes behind them.
 
@@ -124,6 +120,12 @@ class Connection:
         if branch is not None:
             with contextlib.suppress(BranchLost, EngineDied):  # then nothing is left to close
                 await branch.close()
+
+    def drop(self) -> bool:
+        """`close` where no verb runs, from any thread; False where that has to be awaited."""
+        if self._branch is not None and self._branch.drop():
+            self._branch = None
+        return self._branch is None
 
     def _begins(self, parts: Sequence[Part]) -> None:
         if self.on_first is not None:

@@ -146,10 +146,9 @@ class Execution:
         self._note_end(self._known_text() or "")
         return True
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is something to release."""
-        return self.connection.is_open or self._conversation.is_open
+    def drop(self) -> bool:
+        """Release the branch from any thread, where nothing runs; False where that has to be awaited."""
+        return self.connection.drop() and not self._conversation.is_open
 
     async def close(self) -> None:
         """Release the branch."""

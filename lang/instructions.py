@@ -32,6 +32,7 @@ class Generation(msgspec.Struct, frozen=True):
     thoughts: Variable | None = None
     priority: int | None = None
     timeout: float | None = None  # seconds
+    reply_seconds: float = 0.0
 
     def step(self, parts: tuple[Part, ...] = (), *, index: int = 0) -> GenerateStep:
         """What the backend is asked for; `index`: which of several outputs."""
@@ -44,6 +45,7 @@ class Generation(msgspec.Struct, frozen=True):
             reasoning=self.node.reasoning,
             priority=self.priority,
             deadline=self.timeout,
+            reply_seconds=self.reply_seconds,
         )
 
     def record(self, index: int = 0) -> OutputRecord:

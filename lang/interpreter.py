@@ -63,7 +63,7 @@ class Interpreter(Executor):
         self._queue.clear()
         self.gathered.stream.end()
         self.done.set_result(None)
-        if self._execution.is_open:
+        if not self._execution.drop():
             self._call_soon(self._close)
         return True
 

@@ -201,7 +201,7 @@ class Program:
         compilation = self._compilation
         if compilation is not None and compilation.wanted(lambda: self._body.traced(call)):
             return compilation.state(call.backend, call.sampling, call.namespace, streams=streams)
-        return ProgramState(call.backend, call.sampling, namespace=call.namespace)
+        return ProgramState(call.backend, call.sampling, namespace=call.namespace, streams=streams)
 
 
 @overload

@@ -100,6 +100,9 @@ class _Branch:
     async def close(self) -> None:
         """Nothing to release."""
 
+    def drop(self) -> bool:
+        return True
+
     def _verb(self, kind: Kind, parts: Sequence[Part]) -> tuple[TracedCall, str]:
         """The trace's next call, which must be of `kind`, and the text that comes before its output."""
         self._check(parts)

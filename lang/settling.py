@@ -22,15 +22,18 @@ from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.tool_chats import AskTurn, Said
 
 REASONING_SUFFIX = "_reasoning_content"
+UNWATCHED_SECONDS = 0.2
+"""Between the pieces of an output in a run that isn't streamed: each piece costs every process on its way some time."""
 
 
 class Settling:
     """`role`: of the open turn; `behind_space`: whether what comes stands behind a space or a beginning (None: that is
-    not known yet); `ordering`: of texts in any order."""
+    not known yet); `ordering`: of texts in any order; `reply_seconds`: between the pieces of an output, at least."""
 
-    def __init__(self, sampling: SamplingOptions, scope: Scope) -> None:
+    def __init__(self, sampling: SamplingOptions, scope: Scope, *, streams: bool = False) -> None:
         self.sampling = sampling
         self.scope = scope
+        self.reply_seconds = 0.0 if streams else UNWATCHED_SECONDS
         self.role: str | None = None
         self.behind_space: bool | None = True
         self.ordering: Arranges | None = None
@@ -40,6 +43,7 @@ class Settling:
     def inherit(self, parent: Settling) -> None:
         """A fork stands where `parent` does."""
         self.role, self.behind_space, self.ordering = parent.role, parent.behind_space, parent.ordering
+        self.reply_seconds = parent.reply_seconds
 
     # What is appended
 
@@ -64,7 +68,9 @@ class Settling:
             variable = self.scope.declare(item.name, item.count)
             if item.reasoning is not None:
                 thoughts = self.scope.declare(item.name + REASONING_SUFFIX, item.count)
-        return Generation(item, settled.params, variable, thoughts, settled.priority, settled.timeout)
+        return Generation(
+            item, settled.params, variable, thoughts, settled.priority, settled.timeout, self.reply_seconds
+        )
 
     def parameters(self, item: GenNode, where: Location, *, spaced: bool) -> Settled:
         """The gen's parameters; `spaced`: a space stands before it."""

@@ -55,13 +55,14 @@ class ProgramState:
         *,
         namespace: str = "",
         parent: ProgramState | None = None,
+        streams: bool = False,
     ) -> None:
         self.ret_value: Any = None
         inherited: Iterable[Variable] = parent._scope if parent is not None else ()
         self._backend = backend
         self._namespace = namespace
         self._scope: Scope = Scope(inherited)
-        self._settling = Settling(sampling, self._scope)
+        self._settling = Settling(sampling, self._scope, streams=streams)
         self._author: Author = parent._author if parent is not None else Author()
         self._interpreter: Executor = self._executed(waits_for_fork=parent is not None)
         self._children: list[ProgramState] = []

@@ -41,6 +41,10 @@ class BackendBranch(Protocol):
         """Release the branch; aborts a running verb. Idempotent."""
         ...
 
+    def drop(self) -> bool:
+        """Release the branch, on which nothing runs, from any thread; False where only `close` can."""
+        ...
+
 
 class ProgramRun(Protocol):
     """A running plan on a backend."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
@@ -58,7 +59,7 @@ class HttpBackend:
         self._server: Server | None = None
         self._closed = False
         self._running: set[asyncio.Future[None]] = set()
-        self._ended: list[str] = []
+        self._ended: deque[str] = deque()
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -95,15 +96,23 @@ class HttpBackend:
         return PostedChat(post)
 
     def close_soon(self, branch_id: str) -> None:
-        """Close a branch with the next message to the server, or with one for all that have ended by then."""
+        """Close a branch with the next message to the server, or with one for all that have ended by then. From any
+        thread."""
         self._ended.append(branch_id)
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close_branches(GATHER_SECONDS))
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the connections with it
+                self.loop.call_soon_threadsafe(self._begin_closing)
 
     def take_ended(self) -> tuple[str, ...]:
         """Branches that the server should close; whoever takes them tells it."""
-        ended, self._ended = tuple(self._ended), []
-        return ended
+        ended: list[str] = []
+        while self._ended:
+            ended.append(self._ended.popleft())
+        return tuple(ended)
+
+    def _begin_closing(self) -> None:
+        if self._closing is None:
+            self._closing = self.loop.create_task(self._close_branches(GATHER_SECONDS))
 
     async def _close_branches(self, delay: float = 0.0) -> None:
         await asyncio.sleep(delay)
@@ -232,9 +241,13 @@ class HttpBranch:
             await answer.body()
 
     async def close(self) -> None:
+        self.drop()
+
+    def drop(self) -> bool:
         if not self._closed and self._id is not None:
             self._backend.close_soon(self._id)
         self._closed = True
+        return True
 
 
 _decode_reply = msgspec.json.Decoder(StepReply).decode

@@ -168,6 +168,9 @@ class OpenAIBranch:
     async def close(self) -> None:
         """Nothing lives on the server."""
 
+    def drop(self) -> bool:
+        return True
+
     def _append(self, parts: Sequence[Part]) -> str:
         """Append `parts`; returns the text that a state shows of them. Turns are shown as "role: …"."""
         shown: list[str] = []

@@ -254,6 +254,12 @@ class Branch:
             self._running.cancel()
         self._state = BranchState()
 
+    def drop(self) -> bool:
+        """`close` where no verb runs, from any thread; nothing has to be waited for."""
+        self._closed = True
+        self._state = BranchState()
+        return True
+
     def _wanted(self, step: GenerateStep | ScoreStep) -> Scheduling:
         """How soon the step is wanted: as it says, else as the branch's verbs are."""
         own = {

@@ -439,12 +439,14 @@ def test_random_programs_give_the_same_tokens(engine, program: Sequence[Step], s
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_outputs_come_in_pieces_where_they_are_watched(real, stream: bool) -> None:
+@pytest.mark.parametrize("way", ["interpreted", "compiled"])
+def test_outputs_come_in_pieces_where_they_are_watched(real, way: str, stream: bool) -> None:
     @function
     def writing(s):
         s += "Write: " + gen("x", max_tokens=40, ignore_eos=True)
 
-    state = writing.compile().run(backend=real, stream=stream, **{**SEED, "max_new_tokens": None})
+    program = writing.compile() if way == "compiled" else writing
+    state = program.run(backend=real, stream=stream, **{**SEED, "max_new_tokens": None})
     pieces = list(state.text_iter("x"))
     assert "".join(pieces) == state["x"]
     assert len(pieces) > 5 if stream else len(pieces) <= 5

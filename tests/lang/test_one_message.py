@@ -174,7 +174,7 @@ async def test_1000_coroutines_of_three_calls_at_once() -> None:
     assert all(state["x2"] == "ok" for state in states)
     assert threading.active_count() - before <= 2
     assert most > 300
-    assert scripted.open_branches == 0
+    until(lambda: scripted.open_branches == 0)  # they are closed beside what goes on
 
 
 def test_1000_plain_programs_on_few_threads() -> None:
