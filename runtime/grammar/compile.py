@@ -19,7 +19,8 @@ from palmette.runtime.grammar.compiling.child import Job
 from palmette.runtime.grammar.compiling.compilations import Compilations, Pending, Share, Threads
 from palmette.runtime.grammar.compiling.contained import Contained, Wanted
 from palmette.runtime.grammar.compiling.drawing import DRAWN, QUICK_SECONDS, Drawer, draw, finish, is_foreign, marks_of
-from palmette.runtime.grammar.llg.grammar import LlgGrammar, make_ready
+from palmette.runtime.grammar.llg.grammar import LlgGrammar
+from palmette.runtime.grammar.llg.tokenizers import make_ready
 from palmette.runtime.grammar.protocol import (
     Explanation,
     Grammar,

@@ -18,7 +18,7 @@ import msgspec
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import Blueprint, Foreign, RuleText, pack
 from palmette.runtime.grammar.compiling.drawing import draw
-from palmette.runtime.grammar.llg.grammar import vet
+from palmette.runtime.grammar.llg.start import vet
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.schema.compile import build_xgrammar, xgrammar_backend
 from palmette.runtime.grammar.tag_marks import Marks

@@ -19,7 +19,9 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.cache import masks_of
 from palmette.runtime.grammar.distinct.items import Rests
 from palmette.runtime.grammar.distinct.reading import Frame, Reading, canonical_text
-from palmette.runtime.grammar.llg.grammar import PATIENCE, SLOW, LlgMatcher, closer_of
+from palmette.runtime.grammar.llg.matcher import PATIENCE, SLOW, LlgMatcher
+from palmette.runtime.grammar.llg.start import Begun, Start
+from palmette.runtime.grammar.llg.tokenizers import closer_of
 from palmette.runtime.grammar.protocol import Mask, TokenSpace, check_count, mask_words
 from palmette.runtime.grammar.schema.distinct import Node
 
@@ -65,11 +67,12 @@ def text_tokens(space: TokenSpace) -> TextTokens:
 class DistinctMatcher:
     """A Matcher. See the protocol."""
 
-    def __init__(self, inner: LlgMatcher, ahead: LLMatcher, root: Node, tokens: TextTokens) -> None:
-        """`ahead`: the same grammar over bytes, at the start of a text, too: a vocabulary's masks leave of what is
-        forced one token alone, so that they don't tell which bytes may come."""
+    def __init__(self, inner: LlgMatcher, over_bytes: Start, begun: Begun, root: Node, tokens: TextTokens) -> None:
+        """`over_bytes`, `begun`: the same grammar over bytes, at the start of a text, too: a vocabulary's masks leave
+        of what is forced one token alone, so that they don't tell which bytes may come."""
         self._inner = inner
-        self._ahead = ahead
+        self._over_bytes = over_bytes
+        self._begun = begun
         self._tokens = tokens
         self._root = root
         self._text = b""
@@ -77,6 +80,13 @@ class DistinctMatcher:
         self._before: list[tuple[Reading, int]] = []  # reading and length of the text, before each token
         self._stuck: dict[tuple[int, bytes, int], bool] = {}
         self._slow = 0.0  # seconds of slow masks
+
+    @property
+    def _ahead(self) -> LLMatcher:
+        """Over bytes, behind the text. Where its lexer has come to its bounds another takes its place."""
+        if self._begun.matcher.is_error():
+            self._begun = self._over_bytes.again(self._begun, list(self._text)) or self._begun
+        return self._begun.matcher
 
     def fill_mask(self, into: Mask) -> None:
         self._inner.fill_mask(into)
@@ -163,37 +173,39 @@ class DistinctMatcher:
         assert frame.items is not None
         key = (frame.begun, item, frame.items.size + len(frame.items.extra))
         if key not in self._stuck:
-            piece = self._tokens.pieces[token]
-            taken = self._ahead.try_consume_tokens(list(piece))
-            if taken == len(piece):
-                off = self._another(item, frame, 0) if number else self._leads_off(rests, begun=bool(item))
-                self._stuck[key] = not off
-            self._ahead.rollback(taken)
-            if taken < len(piece):
+            ahead, piece = self._ahead, self._tokens.pieces[token]
+            taken = ahead.try_consume_tokens(list(piece))
+            off = taken < len(piece) or (
+                self._another(ahead, item, frame, 0) if number else self._leads_off(ahead, rests, begun=bool(item))
+            )
+            if taken < len(piece) or ahead.is_error():  # nothing was found out
+                ahead.rollback(taken)
                 return False
+            ahead.rollback(taken)
+            self._stuck[key] = not off
         return self._stuck[key]
 
-    def _another(self, numeral: bytes, frame: Frame, depth: int) -> bool:
+    def _another(self, ahead: LLMatcher, numeral: bytes, frame: Frame, depth: int) -> bool:
         """`numeral`, or one that begins so, isn't there yet, and may be written."""
         further: list[int] = []
         assert frame.items is not None
-        for byte in _bytes_allowed(self._ahead):
+        for byte in _bytes_allowed(ahead):
             if byte not in _DELIMITERS:
                 further.append(byte)
             elif not frame.items.has(canonical_text(numeral)):
                 return True
         for byte in further if depth < MAX_DIGITS else ():
-            self._ahead.try_consume_tokens([byte])
-            found = self._another(numeral + bytes([byte]), frame, depth + 1)
-            self._ahead.rollback(1)
+            ahead.try_consume_tokens([byte])
+            found = self._another(ahead, numeral + bytes([byte]), frame, depth + 1)
+            ahead.rollback(1)
             if found:
                 return True
         return False
 
-    def _leads_off(self, rests: Rests, *, begun: bool) -> bool:
+    def _leads_off(self, ahead: LLMatcher, rests: Rests, *, begun: bool) -> bool:
         """Something can be completed that isn't one of `rests`."""
         further: list[tuple[int, Rests]] = []
-        for byte in _bytes_allowed(self._ahead):
+        for byte in _bytes_allowed(ahead):
             if not begun and byte in _BLANK:
                 further.append((byte, rests))
                 continue
@@ -203,9 +215,9 @@ class DistinctMatcher:
             if not after.ends:  # else an earlier item is complete
                 further.append((byte, after))
         for byte, after in further:
-            self._ahead.try_consume_tokens([byte])
-            found = self._leads_off(after, begun=begun or byte not in _BLANK)
-            self._ahead.rollback(1)
+            ahead.try_consume_tokens([byte])
+            found = self._leads_off(ahead, after, begun=begun or byte not in _BLANK)
+            ahead.rollback(1)
             if found:
                 return True
         return False
@@ -221,10 +233,11 @@ class DistinctMatcher:
             after = self._reading.read(raw, len(self._text), len(raw))
         if after is None or not self._inner.accept(token):
             return False
+        ahead, piece = self._ahead, self._tokens.pieces[token]
         self._before.append((self._reading, len(self._text)))
         self._reading = after.settled()
-        self._text += self._tokens.pieces[token]
-        self._ahead.try_consume_tokens(list(self._tokens.pieces[token]))
+        self._text += piece
+        ahead.try_consume_tokens(list(piece))
         return True
 
     def forced_bytes(self) -> bytes:
@@ -262,7 +275,8 @@ class DistinctMatcher:
             self._stuck.clear()
 
     def copy(self) -> DistinctMatcher:
-        made = DistinctMatcher(self._inner.copy(), self._ahead.deep_copy(), self._root, self._tokens)
+        begun = Begun(self._ahead.deep_copy(), self._begun.age)
+        made = DistinctMatcher(self._inner.copy(), self._over_bytes, begun, self._root, self._tokens)
         made._text, made._reading, made._before = self._text, self._reading, self._before.copy()
         made._stuck, made._slow = self._stuck.copy(), self._slow
         return made

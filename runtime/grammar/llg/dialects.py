@@ -362,7 +362,7 @@ def _rule(part: Part, names: dict[str, str]) -> str:
         case Either(options):
             return f"({' | '.join(_rule(option, names) for option in options)})"
         case Repeated(item, least, most):
-            return f"({_rule(item, names)}){_counts(least, most)}"
+            return f"({_rule(item, names)}){_counts(least, most)}" if most != 0 else '""'
 
 
 def _counts(least: int, most: int | None) -> str:

@@ -19,6 +19,7 @@ _SIMPLER = "Make its patterns simpler: lower counts, fewer of them at one place,
 _LIMITS: tuple[tuple[str, str, str], ...] = (
     ("items; max is", f"has more than {MAX_ROW_ITEMS:,} ways to go on at one place", _FEWER),
     ("number of symbols", f"has more than {MAX_GRAMMAR:,} symbols", _FEWER),
+    ("too many expressions", "has patterns that take too many steps to tell apart", _SIMPLER),
     ("fuel", "has patterns that take too many steps to tell apart", _SIMPLER),
     ("lexer states", "has patterns that come to too many states", _SIMPLER),
     ("too many states", "has patterns that come to too many states", _SIMPLER),

@@ -11,7 +11,8 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.automaton.automaton import automaton
 from palmette.runtime.grammar.automaton.dfa import TooLarge
 from palmette.runtime.grammar.blueprint import Automata, Blueprint, RuleText
-from palmette.runtime.grammar.llg.grammar import byte_tokenizer, start
+from palmette.runtime.grammar.llg.start import start
+from palmette.runtime.grammar.llg.tokenizers import byte_tokenizer
 from palmette.runtime.grammar.protocol import GrammarSource, Limits, TooSlow
 from palmette.runtime.grammar.regex.lark import lark_source
 from palmette.runtime.grammar.regex.parser import parse

@@ -14,13 +14,14 @@ from importlib import import_module
 from typing import Any, Literal
 
 import msgspec
-from llguidance import LLMatcher
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.distinct.matcher import DistinctMatcher, text_tokens
 from palmette.runtime.grammar.distinct.reading import Reading
-from palmette.runtime.grammar.llg.grammar import LlgGrammar, byte_tokenizer, is_empty_terminal, start
+from palmette.runtime.grammar.llg.grammar import LlgGrammar
+from palmette.runtime.grammar.llg.start import Start, is_empty_terminal, start
+from palmette.runtime.grammar.llg.tokenizers import byte_tokenizer
 from palmette.runtime.grammar.protocol import Explanation, Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
@@ -120,11 +121,12 @@ class SchemaGrammar(LlgGrammar):
         inner, distinct = self.plain_matcher(), self.blueprint.distinct
         if distinct is None:
             return inner
-        return DistinctMatcher(inner, self._over_bytes.deep_copy(), distinct, text_tokens(self._space))
+        over_bytes = self._over_bytes
+        return DistinctMatcher(inner, over_bytes, over_bytes.begin(), distinct, text_tokens(self._space))
 
     @cached_property
-    def _over_bytes(self) -> LLMatcher:
-        return start(byte_tokenizer(), self.lark, kind="json_schema", vetted=True)
+    def _over_bytes(self) -> Start:
+        return Start(lambda: start(byte_tokenizer(), self.lark, kind="json_schema", vetted=True))
 
     def validate(self, value: Any) -> Fault | None:
         """Why a finished value isn't valid (after best effort); None if it is."""

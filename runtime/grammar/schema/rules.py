@@ -482,8 +482,10 @@ class Rules:
             if items:
                 text = f"({self._comma} {item}){_times(low, high)}"
             else:
-                more = f"({self._comma} {item}){_times(max(0, low - 1), None if high is None else high - 1)}"
-                return f'"[" {item} {more} "]"' if low else f'"[" ({item} {more})? "]"'
+                again = None if high is None else high - 1
+                more = "" if again == 0 else f"({self._comma} {item}){_times(max(0, low - 1), again)}"
+                some = f"{item} {more}".rstrip()
+                return f'"[" {some} "]"' if low else f'"[" ({some})? "]"'
         elif most is not None:
             items = items[:most]
         for index in range(len(items) - 1, -1, -1):
@@ -507,6 +509,7 @@ def _times(low: int, high: int | None) -> str:
         )
     if (low, high) == (0, None):
         return "*"
+    assert high != 0, "nothing is written out as nothing"
     return f"{{{low},{'' if high is None else high}}}"
 
 

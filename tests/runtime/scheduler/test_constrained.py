@@ -17,7 +17,7 @@ from late_harness import LateHarness
 from palmette.runtime.grammar import compile as grammar_compile
 from palmette.runtime.grammar.compile import Compiler
 from palmette.runtime.grammar.compiling.drawing import Drawer
-from palmette.runtime.grammar.llg import grammar as llg
+from palmette.runtime.grammar.llg import matcher as llg
 from palmette.runtime.grammar.protocol import Grammar, GrammarSource, Limits, Matcher, TokenSpace
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob

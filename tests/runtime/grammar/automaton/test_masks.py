@@ -11,7 +11,7 @@ from palmette.runtime.grammar.automaton.automaton import automaton
 from palmette.runtime.grammar.automaton.masks import Masks, StateMasks, fill_masks
 from palmette.runtime.grammar.automaton.masks_walk import quotient
 from palmette.runtime.grammar.compile import Compiler, GrammarSource
-from palmette.runtime.grammar.llg import grammar as llg
+from palmette.runtime.grammar.llg import matcher as llg
 from palmette.runtime.grammar.protocol import Limits, mask_words
 from palmette.runtime.grammar.regex.parser import parse
 from palmette.runtime.vocabulary import Vocabulary

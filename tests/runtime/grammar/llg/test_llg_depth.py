@@ -59,7 +59,8 @@ def test_not_too_deep(lark: str) -> None:
 def test_the_bound_is_within_the_stack_of_a_thread() -> None:
     """In a process of its own: beyond its stack llguidance ends it."""
     program = (
-        "import sys, threading; from palmette.runtime.grammar.llg.grammar import byte_tokenizer, start\n"
+        "import sys, threading; from palmette.runtime.grammar.llg.start import start\n"
+        "from palmette.runtime.grammar.llg.tokenizers import byte_tokenizer\n"
         "work = lambda lark: print(start(byte_tokenizer(), lark).is_error())\n"
         "for lark in sys.stdin.read().split('\\0'):\n"
         "    thread = threading.Thread(target=work, args=(lark,)); thread.start(); thread.join()\n"

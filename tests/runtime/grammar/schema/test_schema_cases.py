@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import re
 from decimal import Decimal
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_cases import SPACE, allowed, generate, schema_grammar
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.llg.grammar import byte_tokenizer, start
+from palmette.runtime.grammar.llg.start import start
+from palmette.runtime.grammar.llg.tokenizers import byte_tokenizer
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.schema import ecma, json_strings, keyword_forms
 from palmette.runtime.grammar.schema.compile import build
@@ -131,6 +134,19 @@ def test_what_cannot_be_is_named(schema: Any, said: str) -> None:
     with pytest.raises(GrammarError) as raised:
         schema_grammar(schema)
     assert said in raised.value.message
+
+
+def test_arrays_of_every_small_size() -> None:
+    for before, least, most in itertools.product(range(3), range(4), (*range(4), None)):
+        if most is not None and least > most:
+            continue
+        sizes = {"minItems": least} | ({} if most is None else {"maxItems": most})
+        schema = {"type": "array", "prefixItems": [{"type": "null"}] * before, "items": {"type": "boolean"}, **sizes}
+        schema = schema if before else {key: value for key, value in schema.items() if key != "prefixItems"}
+        grammar, judge = schema_grammar(schema), jsonschema.Draft202012Validator(schema)
+        for size in range(6):
+            value = ([None] * before + [True] * size)[:size]
+            assert grammar.accepts(json.dumps(value)) == judge.is_valid(value), (schema, value)
 
 
 def test_best_effort_generates_a_superset_and_judges_afterwards() -> None:
