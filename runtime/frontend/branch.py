@@ -98,11 +98,11 @@ class Branch:
             self._state, appended = await self._engine.append(self._state, parts, encode=False)
             return appended
 
-    async def previewed(self, parts: Sequence[Part]) -> BranchState:
-        """The state as `parts` would make it; the branch stays as it is."""
+    async def previewed(self, parts: Sequence[Part], *, encode: bool = False) -> BranchState:
+        """The state as `parts` would make it, `encode`: with nothing pending; the branch stays as it is."""
         async with self._turn:
             self._check_open()
-            return (await self._engine.append(self._state, parts, encode=False))[0]
+            return (await self._engine.append(self._state, parts, encode=encode))[0]
 
     async def run(
         self, steps: Sequence[Step], *, last: bool = False
@@ -155,20 +155,21 @@ class Branch:
                 reply_seconds=step.reply_seconds,
             )
             self._running = generation
-            failed = False
+            kept = False
             try:
                 async for chunk in generation:
                     if chunk.finish is not None:
                         self._keep(state, generation)
+                        kept = True
                     yield _shown(chunk, appended, splitter, return_text)
                     appended = ""
             except PalmetteError:
-                failed = True
+                kept = True  # nothing
                 raise
             finally:
                 self._running = None
                 generation.close()
-                if not failed:
+                if not kept:
                     self._keep(state, generation)
 
     async def score(

@@ -347,6 +347,11 @@ class Frontend:
         """A conversation with tools in the model's own format; see lang/backends/base.py for its verbs."""
         return ToolChat(self.chats, self.hint, namespace=namespace, scheduling=scheduling)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is asked of the engine that it hasn't answered."""
+        return not len(self._calls)
+
     def run_program(self, request: RunProgram, scheduling: Scheduling = Scheduling()) -> GraphRun:
         """A compiled program, as one run. Raises InvalidRequest for a plan that can't be run."""
         check(request.plan, self.vocabulary.size)

@@ -499,6 +499,21 @@ def test_what_is_certain_is_computed_while_the_rest_is_waited_for(engine, heard)
     assert any(params.max_tokens == 0 and length > 32 for length, params, _ in heard["asked"])
 
 
+@pytest.mark.parametrize(("seconds", "ahead"), [(0.2, True), (0.001, False)])
+def test_while_a_function_runs_and_nothing_else_the_text_before_its_result_is_computed(
+    engine, heard, seconds: float, ahead: bool
+) -> None:
+    @function
+    def looking(s):
+        s += "Look it up, please: " + gen("what")
+        s.call("found", lambda what: (time.sleep(0.1), what)[1], s["what"], seconds=seconds)
+        s += "\nThat is what was found: " + s["found"] + gen("answer")
+
+    plain, compiled = (told(program.run(backend=engine, **SEED)) for program in (looking, looking.compile()))
+    assert compiled == plain
+    assert any(params.max_tokens == 0 for _, params, _ in heard["asked"]) == ahead
+
+
 def test_what_everything_waits_for_goes_first(engine, heard) -> None:
     @function
     def uneven(s):

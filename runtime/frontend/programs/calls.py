@@ -50,4 +50,4 @@ class ClientCalls:
             slots.lose((operation.slot,), Lost(error, self._track, at))
             return
         self._asked[at] = operation.slot
-        shared.events.put_nowait(ProgramEvent(track=self._track, operation=at, arguments=arguments))
+        shared.tell(ProgramEvent(track=self._track, operation=at, arguments=arguments))

@@ -10,13 +10,13 @@ from contextlib import aclosing
 
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.programs.shared import Shared
-from palmette.runtime.frontend.state import BranchState
 from palmette.runtime.messages.branches import BeginRole, EndRole, Part
 from palmette.runtime.messages.hints import LONGEST, BranchHint
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count
 
 AHEAD = 32  # tokens that are worth a request of their own before they are needed
+AHEAD_SECONDS = 0.02  # of a wait that is sure to be longer than computing a few tokens takes
 
 
 class Outlook:
@@ -63,20 +63,22 @@ class Outlook:
         """For a slot; `now`: in tokens since the program's beginning. Says when the path is needed again, and has
         computed what is certain of `pending`."""
         shared = self._shared
-        seconds = shared.pace.soon + shared.seconds_until(slot, now)
-        called = shared.is_called(slot)
-        await self._branch.hint(
-            BranchHint(tool_wait_seconds=seconds) if called else BranchHint(next_use_seconds=seconds)
-        )
+        left, called = shared.seconds_until(slot, now), shared.is_called(slot)
+        seconds = shared.pace.soon + left
+        self._hint(BranchHint(tool_wait_seconds=seconds) if called else BranchHint(next_use_seconds=seconds))
         ahead = await self._certain(pending)
-        if ahead is not None:
-            self._computed = ahead.length
+        if count(ahead) - self._computed < AHEAD:
+            if not (called and left >= AHEAD_SECONDS and shared.engine.idle):
+                return
+            ahead = await self._likely(pending)  # which costs nobody anything
+        if count(ahead) > self._computed:
+            self._computed = count(ahead)
             shared.beside(self._prefill(ahead))
 
     async def stops(self) -> None:
         """The branch waits for others to end: theirs is needed before its own."""
         if self._computed:
-            await self._branch.hint(BranchHint(next_use_seconds=LONGEST))
+            self._hint(BranchHint(next_use_seconds=LONGEST))
 
     async def ends(self, children: Iterable[int]) -> None:
         """The branch isn't extended any more; where nobody goes on from it, the cache hears that."""
@@ -95,22 +97,32 @@ class Outlook:
             self._tell(tokens, prompt, BranchHint(last_use=True))  # which makes it a node of its own
             self._tell(tokens, prompt, BranchHint(next_use_seconds=0.0))
 
+    def _hint(self, hint: BranchHint) -> None:
+        """About the whole branch."""
+        state = self._branch.state
+        if state.tokens:
+            self._tell(state.tokens, state.length, hint)
+
     def _tell(self, tokens: bytes, length: int, hint: BranchHint) -> None:
         shared = self._shared
-        shared.engine.hint(hint.of(tokens[: length * TOKEN_BYTES], shared.request.namespace))
+        shared.hint(hint.of(tokens[: length * TOKEN_BYTES], shared.request.namespace))
 
-    async def _certain(self, pending: Sequence[Part]) -> BranchState | None:
-        """The state with what is pending, as far as nothing that comes can change its tokens: to the last turn."""
+    async def _certain(self, pending: Sequence[Part]) -> bytes:
+        """The tokens with what is pending, as far as nothing that comes can change them: to the last turn."""
         turns = [at for at, part in enumerate(pending) if isinstance(part, BeginRole | EndRole)]
-        state = self._branch.state
-        if turns:
-            state = await self._branch.previewed(pending[: turns[-1] + 1])
-        return state if state.length - self._computed >= AHEAD else None
+        if not turns:
+            return self._branch.state.tokens
+        return (await self._branch.previewed(pending[: turns[-1] + 1])).tokens
 
-    async def _prefill(self, state: BranchState) -> None:
+    async def _likely(self, pending: Sequence[Part]) -> bytes:
+        """The tokens with all that is pending, but for the last, which may become another with what comes."""
+        state = await self._branch.previewed(pending, encode=True)
+        return state.tokens[:-TOKEN_BYTES] if state.length > self._branch.state.length else state.tokens
+
+    async def _prefill(self, tokens: bytes) -> None:
         shared = self._shared
         generation = shared.engine.submit_packed(
-            state.tokens,
+            tokens,
             SamplingParams(max_tokens=0),
             namespace=shared.request.namespace,
             scheduling=shared.scheduling,

@@ -8,6 +8,7 @@ changes a token. Made by Frontend.run_program; knows no HTTP and no scheduler.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from palmette.runtime.errors import InvalidRequest
@@ -16,6 +17,8 @@ from palmette.runtime.frontend.programs.slots import Lost
 from palmette.runtime.frontend.programs.track import Track
 from palmette.runtime.messages.programs import CallResult, ProgramEvent, RunProgram
 from palmette.runtime.messages.requests import Scheduling
+
+TURNS = 4  # of the event loop, in which what waited for a value asks the engine for what comes next
 
 
 class GraphRun:
@@ -42,7 +45,8 @@ class GraphRun:
                 gate.leave(shared.claim)
 
     async def answer(self, result: CallResult) -> None:
-        """What the client's function gave. Raises InvalidRequest for one that wasn't asked for."""
+        """What the client's function gave; returns behind what goes on with it. Raises InvalidRequest for one that
+        wasn't asked for."""
         track, slots = self._shared.tracks.get(result.track), self._shared.slots
         slot = track.calls.answered(result.operation) if isinstance(track, Track) else None
         if slot is None:
@@ -52,3 +56,5 @@ class GraphRun:
             slots.lose((slot,), Lost(error, result.track, result.operation))
         else:
             slots.fill(slot, result.text)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
 
 from palmette.runtime.frontend.branch import Branch
 from palmette.runtime.frontend.generation import Generation
-from palmette.runtime.frontend.programs.forecast import forecast
+from palmette.runtime.frontend.programs.forecast import Forecast, forecast
 from palmette.runtime.frontend.programs.gate import Claim, Gate
 from palmette.runtime.frontend.programs.opening import Opening
 from palmette.runtime.frontend.programs.size import largest, opening
@@ -33,6 +34,11 @@ class ProgramEngine(Protocol):
     """What a run needs of the frontend."""
 
     gate: Gate
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has asked its engine for nothing that isn't answered."""
+        ...
 
     async def open_branch(self, namespace: str = "", scheduling: Scheduling = Scheduling()) -> Branch: ...
 
@@ -65,7 +71,6 @@ class Shared:
         self.plan = request.plan
         self.scheduling = msgspec.structs.replace(scheduling, under_way=True)
         self.claim = Claim(largest(self.plan), Opening(opening(self.plan)), scheduling.tenant, scheduling.priority)
-        self.forecast = forecast(self.plan)
         self.pace = Pace()
         self.slots = Slots()
         self.tracks: dict[int, TrackLike] = {}
@@ -84,6 +89,14 @@ class Shared:
 
     # Tasks
 
+    def tell(self, event: ProgramEvent | None) -> None:
+        """An event (None: that was all), once what is just being done has asked the engine for what comes next."""
+        asyncio.get_running_loop().call_soon(self.events.put_nowait, event)
+
+    def hint(self, hint: Hint) -> None:
+        """Tell the cache, behind what is just asked of the engine."""
+        asyncio.get_running_loop().call_soon(self.engine.hint, hint)
+
     def start(self, track: TrackLike) -> None:
         self.tracks[track.number] = track
         task = asyncio.get_running_loop().create_task(track.run())
@@ -95,7 +108,7 @@ class Shared:
         self.over[track.number].set()
         self.quiet[track.number].set()
         if not self._tasks:
-            self.events.put_nowait(None)
+            self.tell(None)
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that nobody waits for; its failure is nobody's either."""
@@ -136,6 +149,11 @@ class Shared:
             await track.branch.close()
 
     # What is known of the future
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """Made when something first asks, as it takes some time."""
+        return forecast(self.plan)
 
     @property
     def held(self) -> int:

@@ -395,4 +395,4 @@ class Track:
 
     def _emit(self, **what: object) -> None:
         event = ProgramEvent(track=self.number, operation=self.at, **what)  # type: ignore[arg-type]
-        self._shared.events.put_nowait(event)
+        self._shared.tell(event)
