@@ -22,7 +22,9 @@ from palmette.runtime.parsers.registry import tool_format
 MAX_TOOLS = 128
 _BARE = {GENERIC_JSON.name: "arguments", LLAMA_JSON.name: "parameters"}  # formats whose calls are objects and no more
 _DATA = frozenset({"const", "enum", "default", "examples"})  # keywords whose values are no schemas
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})  # whose values are schemas by name
+_NAMED = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)  # whose values are schemas by name
 _COMBINING = frozenset({"properties", "allOf", "anyOf", "oneOf", "$ref"})
 _CONDITIONS = frozenset({"not", "if", "$dynamicRef", "dependentSchemas", "unevaluatedProperties"})
 _OPEN = frozenset({"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames"})
@@ -149,7 +151,7 @@ def _headed(answer: GrammarSource) -> dict[str, Any]:
 
 def _one_schema(answer: GrammarSource, tools: Sequence[Tool], arguments: str) -> GrammarSource:
     """An answer or a call, both JSON: one schema that says both."""
-    definitions = {"answer": _moved(json.loads(answer.text), "answer")}
+    definitions = {"answer": _embedded(json.loads(answer.text), "answer")}
     for index, tool in enumerate(tools):
         definitions[f"call_{index}"] = {
             "type": "object",
@@ -157,24 +159,17 @@ def _one_schema(answer: GrammarSource, tools: Sequence[Tool], arguments: str) ->
             "required": ["name", arguments],
             "additionalProperties": False,
         }
-        definitions[f"arguments_{index}"] = _moved(closed(tool.schema), f"arguments_{index}")
+        definitions[f"arguments_{index}"] = _embedded(closed(tool.schema), f"arguments_{index}")
     ways = [{"$ref": f"#/$defs/{name}"} for name in definitions if not name.startswith("arguments_")]
     text = json.dumps({"anyOf": ways, "$defs": definitions})
     return GrammarSource(kind="json_schema", text=text, options=answer.options)
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """`schema` as it reads among the definitions of another: references to its root name its place there."""
-    if isinstance(schema, Mapping):
-        return {
-            key: f"#/$defs/{place}{value[1:]}"
-            if key == "$ref" and isinstance(value, str) and value.startswith("#")
-            else value
-            if key in _DATA
-            else _moved(value, place)
-            for key, value in schema.items()
-        }
-    return [_moved(each, place) for each in schema] if isinstance(schema, list) else schema
+def _embedded(schema: Any, name: str) -> Any:
+    """`schema` as a document of its own within another: its references stay inside it."""
+    if not isinstance(schema, Mapping) or isinstance(schema.get("$id"), str):
+        return schema
+    return {**schema, "$id": f"urn:palmette:{name}"}
 
 
 def closed(schema: Any) -> Any:
@@ -188,12 +183,16 @@ def _shut(schema: Any) -> Any:
         return [_shut(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    made = {key: value if key in _DATA else _shut(value) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), Mapping):
-        made["properties"] = {name: _shut(each) for name, each in schema["properties"].items()}
-        if _OPEN.isdisjoint(schema):
-            made["additionalProperties"] = False
+    made = {key: _shut_below(key, value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), Mapping) and _OPEN.isdisjoint(schema):
+        made["additionalProperties"] = False
     return made
+
+
+def _shut_below(keyword: str, value: Any) -> Any:
+    if keyword in _NAMED and isinstance(value, Mapping):
+        return {name: _shut(each) for name, each in value.items()}
+    return value if keyword in _DATA else _shut(value)
 
 
 def _joins(schema: Any) -> bool:

@@ -179,11 +179,14 @@ class Document:
 
     def _note_names(self, place: Place) -> None:
         schema = place.schema
-        if place.base not in self._resources:
-            self._resources[place.base] = place
+        known = self._resources.setdefault(place.base, place)
+        if known is not place and _base(schema, "", self.draft) and known.schema != schema:
+            raise _twice(known, place, place.base)
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(name := schema.get(keyword), str):
-                self._anchors.setdefault((place.base, name), place)
+                known = self._anchors.setdefault((place.base, name), place)
+                if known.schema != schema:
+                    raise _twice(known, place, name)
         if isinstance(name := schema.get("$dynamicAnchor"), str):
             self._dynamic[name] = self._dynamic.get(name, 0) + 1
         if schema.get("$recursiveAnchor") is True:
@@ -302,6 +305,14 @@ def _join(base: str, reference: str) -> str:
         return urljoin(base, reference)
     except ValueError:
         return reference
+
+
+def _twice(one: Place, other: Place, name: str) -> GrammarError:
+    return GrammarError(
+        f"The schemas at {one.shown} and {other.shown} both have the name {name!r}.",
+        hint="Give each its own $id and $anchor.",
+        param="json_schema",
+    )
 
 
 def _exclusive(keyword: str) -> str:

@@ -209,3 +209,43 @@ def test_what_a_schema_does_not_name_is_not_said() -> None:
         True,
     ):
         assert closed(open_schema) == open_schema
+
+
+X = {"type": "integer"}
+ODD_SCHEMAS: list[tuple[str, Any, Any, Any]] = [  # a schema of arguments, arguments that are valid, and that aren't
+    ("properties named as keywords that hold data",
+     {"type": "object", "properties": {"default": {"$ref": "#/$defs/x"}, "enum": {"$ref": "#/$defs/x"}},
+      "required": ["default", "enum"], "$defs": {"x": X}}, {"default": 1, "enum": 2}, {"default": 1, "enum": "2"}),
+    ("a property that is the whole again",
+     {"type": "object", "properties": {"const": {"$ref": "#"}, "a": X}}, {"const": {"a": 1}}, {"const": {"ok": True}}),
+    ("definitions named as keywords",
+     {"type": "object", "properties": {"a": {"$ref": "#/$defs/properties"}}, "required": ["a"],
+      "$defs": {"properties": {"type": "object", "properties": {"b": X}, "required": ["b"]}}},
+     {"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}),
+    ("an anchor", {"type": "object", "properties": {"a": {"$ref": "#here"}}, "$defs": {"q": {"$anchor": "here", **X}}},
+     {"a": 1}, {"a": None}),
+    ("a name of its own", {"$id": "https://example.org/s", "type": "object", "properties": {"a": {"$ref": "#/$defs/q"}},
+                           "$defs": {"q": X}}, {"a": 1}, {"a": None}),
+    ("recursion",
+     {"type": "object", "properties": {"of": {"type": "array", "items": {"$ref": "#"}}}, "required": ["of"]},
+     {"of": [{"of": []}]}, {"of": [{"ok": True}]}),
+    ("data that look like references", {"type": "object", "properties": {"a": {"const": {"$ref": "#/x"}}}},
+     {"a": {"$ref": "#/x"}}, {"a": {"$ref": "#/$defs/arguments_0/x"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schema", "valid", "invalid"), [c[1:] for c in ODD_SCHEMAS], ids=[c[0] for c in ODD_SCHEMAS])
+@pytest.mark.parametrize("format", ["hermes", "llama_json", "json"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_references_of_a_tools_schema_stay_inside_it(
+    format: str, strict: bool, schema: Any, valid: Any, invalid: Any
+) -> None:
+    tools = [Tool(name="f", parameters=schema, strict=strict), Tool(name="g", parameters=schema, strict=strict)]
+    ok = {"type": "object", "properties": {"ok": {"const": True}}, "required": ["ok"], "additionalProperties": False}
+    answer = GrammarSource(kind="json_schema", text=json.dumps(ok))
+    for choice, said in (("required", None), ("auto", answer)):
+        grammar = compiled(constraint_for(format, tools, choice, answer=said))  # type: ignore[arg-type]
+        for tool in tools:
+            assert grammar.accepts(written(format, tool.name, json.dumps(valid)))
+            assert not grammar.accepts(written(format, tool.name, json.dumps(invalid)))
+        assert grammar.accepts('{"ok": true}') == (said is not None)

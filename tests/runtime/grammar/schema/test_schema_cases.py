@@ -136,6 +136,14 @@ def test_what_cannot_be_is_named(schema: Any, said: str) -> None:
     assert said in raised.value.message
 
 
+def test_a_name_that_two_schemas_have_is_an_error() -> None:
+    for name in ({"$id": "https://example.org/x"}, {"$anchor": "x"}):
+        one, other = {**name, "type": "null"}, {**name, "type": "integer"}
+        with pytest.raises(GrammarError, match=r"#/\$defs/[ab] and #/\$defs/[ab] both have the name"):
+            schema_grammar({"$defs": {"a": one, "b": other}})
+        assert schema_grammar({"$defs": {"a": one, "b": one}}).accepts("1")
+
+
 def test_arrays_of_every_small_size() -> None:
     for before, least, most in itertools.product(range(3), range(4), (*range(4), None)):
         if most is not None and least > most:
