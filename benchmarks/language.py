@@ -278,7 +278,7 @@ class Thousand:
     programs: int
     without: float  # the same calls on branches of the runtime, no language
     with_coroutines: float
-    with_threads: float
+    with_threads: float | None
 
     def added(self, seconds: float) -> float:
         return seconds / self.without - 1
@@ -308,20 +308,22 @@ async def on_branches(engine: Engine, programs: int) -> None:
         branch = await engine.frontend.open_branch()
         for call in range(3):
             parts = (Text(f"Program {number} asks question {call}.\nAnswer: "),)
-            async for _ in branch.run([GenerateStep(parts=parts, params=params)], last=call == 2):
+            step = GenerateStep(parts=parts, params=params, reply_seconds=UNWATCHED_SECONDS)
+            async for _ in branch.run([step], last=call == 2):
                 pass
 
     await asyncio.gather(*(one(number) for number in range(programs)))
 
 
-def thousand(model: str, programs: int, runs: int) -> Thousand:
+def thousand(model: str, programs: int, runs: int, *, threads: bool) -> Thousand:
     items = [{"number": number} for number in range(programs)]
     with Engine(model=model, threads=1) as engine:
         kinds: dict[str, Callable[[], object]] = {
             "without": lambda: engine.run(on_branches(engine, programs)),
             "coroutines": lambda: conversing.run_batch(items, backend=engine, num_threads=programs),
-            "threads": lambda: conversing_in_threads.run_batch(items, backend=engine),
         }
+        if threads:
+            kinds["threads"] = lambda: conversing_in_threads.run_batch(items, backend=engine)
         seconds: dict[str, list[float]] = {name: [] for name in kinds}
         for run in range(runs + 1):
             for name, kind in kinds.items():
@@ -331,7 +333,7 @@ def thousand(model: str, programs: int, runs: int) -> Thousand:
                 if run:  # the first one warms up
                     seconds[name].append(time.process_time() - start)
     median = {name: statistics.median(each) for name, each in seconds.items()}
-    return Thousand(programs, median["without"], median["coroutines"], median["threads"])
+    return Thousand(programs, median["without"], median["coroutines"], median.get("threads"))
 
 
 def main() -> None:
@@ -341,6 +343,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("nodes", "http", "thousand"))
     parser.add_argument("--model", default=DEFAULT_MODEL, help="of the 1,000 programs")
     parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--no-threads", action="store_true", help="of the 1,000 programs: coroutines alone")
     parser.add_argument("--requests", type=int, default=150, help="a run, over HTTP")
     given = parser.parse_args()
     console = Console()
@@ -360,10 +363,10 @@ def main() -> None:
                 f"  {name}: {cost:.0f}, {cost - costs.bare:+.0f} above it ({cost - costs.httpx:+.0f} above httpx)"
             )
     if given.only in (None, "thousand"):
-        many = thousand(given.model, given.programs, min(3, given.runs))
+        many = thousand(given.model, given.programs, min(3, given.runs), threads=not given.no_threads)
         console.print(f"{many.programs} programs of three calls: {many.without:.1f} s of CPU on bare branches", end="")
         console.print(f"; {many.added(many.with_coroutines):+.1%} as coroutines", end="")
-        console.print(f", {many.added(many.with_threads):+.1%} as plain functions")
+        console.print("" if many.with_threads is None else f", {many.added(many.with_threads):+.1%} as plain functions")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class Session:
         self.players = [Player(recorder, self) for recorder in self._tracer.tracks]
         self._task: asyncio.Task[None] | None = None
         self._run: ProgramRun | None = None
+        self._ended = False
         self._answers: set[asyncio.Future[None]] = set()
         self.texts: dict[int, str] = {}  # of slots
         self._arrived: dict[int, float] = {}  # when each was there
@@ -77,6 +78,8 @@ class Session:
             async with aclosing(self._run.events()) as events:
                 async for event in events:
                     self._take(event)
+                    if event.over:
+                        self._end(None)  # what follows ends the connection
         except Exception as cause:
             failure = cause
         except asyncio.CancelledError:
@@ -91,6 +94,9 @@ class Session:
         self.players[event.track].take(event)
 
     def _end(self, failure: BaseException | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
         for task in self._answers:
             task.cancel()
         for player in self.players:

@@ -38,6 +38,7 @@ class GraphRun:
             while (event := await shared.events.get()) is not None:
                 yield event
             yield ProgramEvent(over=True)
+            await shared.told()
         finally:
             try:
                 await shared.stop()

@@ -83,6 +83,7 @@ class Shared:
             for operation in operations
             if isinstance(operation, Call)
         }
+        self._under_way = 0  # tracks
         self._tasks: set[asyncio.Task[None]] = set()
         self._beside: set[asyncio.Task[None]] = set()
         self._stopping: asyncio.Task[None] | None = None
@@ -99,16 +100,28 @@ class Shared:
 
     def start(self, track: TrackLike) -> None:
         self.tracks[track.number] = track
+        self._under_way += 1
         task = asyncio.get_running_loop().create_task(track.run())
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(track, done))
+        task.add_done_callback(lambda done: self._quiet(track, done))
 
-    def _ended(self, track: TrackLike, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def ended(self, track: TrackLike) -> None:
+        """Its operations are done; it may have something left to tell the cache."""
         self.over[track.number].set()
-        self.quiet[track.number].set()
-        if not self._tasks:
+        self.weigh()
+        self._under_way -= 1
+        if not self._under_way:
             self.tell(None)
+
+    def _quiet(self, track: TrackLike, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self.over[track.number].is_set():  # it was cancelled, or broke
+            self.ended(track)
+        self.quiet[track.number].set()
+
+    async def told(self) -> None:
+        """Returns once the cache has been told everything."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Something that nobody waits for; its failure is nobody's either."""

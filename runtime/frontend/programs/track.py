@@ -86,9 +86,7 @@ class Track:
             self._fail(Lost(error, self.number, self.at))
         except Exception as error:  # the boundary of a track: the others go on
             self._fail(Lost(InternalError(f"{type(error).__name__}: {error}"), self.number, self.at))
-        shared = self._shared
-        shared.over[self.number].set()
-        shared.weigh()
+        self._shared.ended(self)
         await self._outlook.ends(self._children)
 
     def _inherit(self, parent: Track) -> None:
