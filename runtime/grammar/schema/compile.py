@@ -27,9 +27,10 @@ from palmette.runtime.grammar.schema.distinct import Node, Undecided
 from palmette.runtime.grammar.schema.document import Document, read
 from palmette.runtime.grammar.schema.evaluate import TOO_DEEP, Evaluator, Fault
 from palmette.runtime.grammar.schema.goals import Solver
-from palmette.runtime.grammar.schema.rules import COMPACT, Layout, Rules
+from palmette.runtime.grammar.schema.rules import Rules
 from palmette.runtime.grammar.schema.serialise import Serialiser
 from palmette.runtime.grammar.schema.shapes import Claim
+from palmette.runtime.grammar.schema.terminals import COMPACT, Layout
 
 
 class SchemaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,13 +63,13 @@ class CompiledSchema:
             seconds=limits.seconds,
             compares_items=compares_items,
         )
-        rules = Rules(self._solver, layout_of(options), prefix, is_empty_terminal)
-        root = self._solver.goal(Claim(self.document.root))
         self.distinct: Node | None = None
         try:
-            self.rule, self.lines = rules.lines(root)
+            root = self._solver.goal(Claim(self.document.root))
+            rules = Rules(root, self._solver, layout_of(options), prefix, is_empty_terminal)
+            self.rule, self.lines = rules.lines()
             if compares_items:
-                self.distinct = rules.places(root)
+                self.distinct = rules.places()
         except RecursionError:
             raise GrammarError(
                 "The schema is nested too deeply.", hint="Nest it less, or use $ref.", param="json_schema"

@@ -20,6 +20,8 @@ from palmette.runtime.grammar.schema.branch import Branch, Option, Pending
 from palmette.runtime.grammar.schema.denial import Denial
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
 from palmette.runtime.grammar.schema.evaluate import Evaluator, canonical
+from palmette.runtime.grammar.schema.in_place import Below, no_object, requiring, without
+from palmette.runtime.grammar.schema.order import PropertyOrder
 from palmette.runtime.grammar.schema.shapes import (
     ArrayShape,
     Claim,
@@ -64,7 +66,7 @@ class Solver:
         self._deadline = time.thread_time() + seconds
         self._memo: dict[tuple[frozenset[Claim], frozenset[str]], tuple[Shape, ...]] = {}
         self._possible: dict[tuple[frozenset[Claim], frozenset[str], int], bool] = {}
-        self._orders: dict[frozenset[Claim], dict[str, int]] = {}
+        self._order = PropertyOrder(document)
 
     def goal(self, *claims: Claim) -> Goal:
         """The goal of `claims`, with plain references followed: goals that mean the same become equal."""
@@ -200,7 +202,7 @@ class Solver:
         def name_holds(claim: Claim, name: str) -> bool:
             return self.evaluator.holds(claim.place, name) == claim.holds
 
-        for kind, shape in branch.shapes(self.order(goal), name_holds):
+        for kind, shape in branch.shapes(self._order.of(goal), name_holds):
             refusal = branch.refused.get(kind)
             if refusal is not None:
                 if not self._best_effort:
@@ -238,7 +240,7 @@ class Solver:
         if skipped:
             branch.unevaluated.clear()  # a oneOf left out looks at nothing: a superset must not ask for it
         self._check_format(branch, said, place)
-        self._work_in_place(branch, said, place, _Below(scopes, ancestors), goal, skipped)
+        self._work_in_place(branch, said, place, Below(scopes, ancestors), goal, skipped)
 
     def _check_patterns(self, place: Place) -> None:
         """Raises GrammarError for a pattern that can't be read, naming its path."""
@@ -257,7 +259,7 @@ class Solver:
             branch.refuse("string", "format", place, f"{said.plain['format']!r} is not a regular language")
 
     def _work_in_place(
-        self, branch: Branch, said: Keywords, place: Place, below: _Below, goal: Goal, skipped: frozenset[str]
+        self, branch: Branch, said: Keywords, place: Place, below: Below, goal: Goal, skipped: frozenset[str]
     ) -> None:
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in said.plain:
@@ -274,11 +276,11 @@ class Solver:
             negative = [below.denial(said.one["if"])] + ([below.claim(said.one["else"])] if "else" in said.one else [])
             branch.choices.append([Option(tuple(positive)), Option(tuple(negative))])
         for name, needed in said.plain.get("dependentRequired", {}).items():
-            branch.choices.append([_without(name), _requiring(needed)])
+            branch.choices.append([without(name), requiring(needed)])
         for name, inner in said.named.get("dependentSchemas", {}).items():
-            branch.choices.append([_without(name), _no_object(), _requiring([name], below.claim(inner))])
+            branch.choices.append([without(name), no_object(), requiring([name], below.claim(inner))])
 
-    def _any_of(self, places: list[Place], below: _Below) -> list[Option]:
+    def _any_of(self, places: list[Place], below: Below) -> list[Option]:
         if not below.scopes:
             return [Option((below.claim(inner),)) for inner in places]
         # Whoever holds has looked at its properties: every set of holders is a way of its own.
@@ -295,7 +297,7 @@ class Solver:
         ]
 
     def _one_of(
-        self, places: list[Place], place: Place, below: _Below, goal: Goal, skipped: frozenset[str]
+        self, places: list[Place], place: Place, below: Below, goal: Goal, skipped: frozenset[str]
     ) -> list[Option]:
         """Each branch, and the others denied unless they exclude it anyway."""
         skip = skipped | {place.path}
@@ -364,77 +366,3 @@ class Solver:
             if len(claims) > 1 and not self._is_possible(self.goal(*claims), skipped, 1):
                 return False
         return True
-
-    # The order of properties
-
-    def order(self, goal: Goal) -> dict[str, int]:
-        """name → its place: as the schemas name their properties, in the document's order; then the required ones."""
-        found = self._orders.get(goal.key)
-        if found is None:
-            names: dict[str, None] = {}
-            required: dict[str, None] = {}
-            for claim in goal.claims:
-                self._gather(claim.place, names, required, set())
-            found = {name: index for index, name in enumerate(dict.fromkeys([*names, *required]))}
-            self._orders[goal.key] = found
-        return found
-
-    def _gather(self, place: Place, names: dict[str, None], required: dict[str, None], passed: set[str]) -> None:
-        if isinstance(place.schema, bool) or place.path in passed:
-            return
-        passed.add(place.path)
-        said = self.document.keywords(place)
-        required.update(dict.fromkeys(said.plain.get("required", ())))
-        for keyword in said.order:
-            if keyword == "properties":
-                names.update(dict.fromkeys(said.named.get("properties", ())))
-            elif keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
-                target = self.document.target(place, keyword, said.plain[keyword])
-                self._gather(target, names, required, passed)
-            elif keyword in ("allOf", "anyOf", "oneOf"):
-                for inner in said.many[keyword]:
-                    self._gather(inner, names, required, passed)
-            elif keyword in ("if", "then", "else", "not"):
-                self._gather(said.one[keyword], names, required, passed)
-            elif keyword in ("dependentSchemas", "dependencies"):
-                for inner in said.named.get("dependentSchemas", {}).values():
-                    self._gather(inner, names, required, passed)
-
-
-class _Below:
-    """How claims on in-place subschemas inherit their parent's watchers and chain."""
-
-    def __init__(self, scopes: tuple[str, ...], ancestors: tuple[str, ...]) -> None:
-        self.scopes = scopes
-        self.ancestors = ancestors
-
-    def claim(self, place: Place) -> Pending:
-        return Pending(Claim(place), self.scopes, self.ancestors)
-
-    def denial(self, place: Place) -> Pending:
-        return Pending(Claim(place, False), (), self.ancestors)
-
-
-def _without(name: str) -> Option:
-    def effect(branch: Branch) -> None:
-        branch.only("object")
-        branch.forbid(name)
-
-    return Option(effect=effect)
-
-
-def _requiring(names: list[str], *claims: Pending) -> Option:
-    """Objects that have `names`, and (without claims) all that is no object."""
-
-    def effect(branch: Branch) -> None:
-        if claims:
-            branch.only("object")
-        if "object" in branch.types:
-            for name in names:
-                branch.require(name)
-
-    return Option(claims, effect)
-
-
-def _no_object() -> Option:
-    return Option(effect=lambda branch: branch.types.discard("object"))

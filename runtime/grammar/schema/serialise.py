@@ -8,8 +8,8 @@ from palmette.runtime.grammar.schema import ecma, json_strings, numerals
 from palmette.runtime.grammar.schema.evaluate import canonical, is_integral
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import finds
-from palmette.runtime.grammar.schema.rules import Layout
 from palmette.runtime.grammar.schema.shapes import ArrayShape, Claim, Goal, ObjectShape, Shape, ValueShape
+from palmette.runtime.grammar.schema.terminals import Layout
 
 
 class Serialiser:
