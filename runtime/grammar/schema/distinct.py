@@ -38,7 +38,7 @@ class Node:
     """A place in texts. None for a child below which no array is looked at.
 
     `unique`: an array here has different items. `free`: an item can always be made longer, so that it is never one of
-    the earlier ones in the end. `many`: there are more items than anyone writes.
+    the earlier ones in the end. `many`: at each place of it there are more items than anyone writes.
     """
 
     unique: bool = False
@@ -138,8 +138,9 @@ class Places:
             if not all(shape.compared or _differ(shape) for shape in arrays):
                 raise Undecided
             node.unique = True
-            item_shapes = [each for goal in items for each in self._solver.shapes(goal)]
-            node.free, node.many = all(map(is_free, item_shapes)), is_many(item_shapes)
+            places = [self._solver.shapes(goal) for goal in items]
+            node.free = all(is_free(shape) for shapes in places for shape in shapes)
+            node.many = all(map(is_many, places))
         return below
 
 

@@ -223,3 +223,25 @@ def test_what_is_refused(schema: Any) -> None:
     with pytest.raises(GrammarError, match="'uniqueItems' can't be enforced"):
         schema_grammar(schema)
     assert schema_grammar(schema, best_effort=True).approximated
+
+
+PLACES = [{"type": "null"}, True, {"enum": ["a", "ab", 1]}, {"type": "string"}, {"type": "boolean"},
+          {"type": "integer"}, {"type": "string", "maxLength": 1, "pattern": "^[ab]"}, {"type": "array", "maxItems": 1}]  # fmt: skip
+
+
+def test_places_of_few_items_behind_places_of_many() -> None:
+    """Where a place has no other item left than those that are there, the array ends before it."""
+    chance, ended = random.Random(2), 0
+    for _ in range(60):
+        before = chance.choices(PLACES, k=chance.randint(1, 3))
+        schema = {"type": "array", "prefixItems": before, "items": chance.choice(PLACES), "uniqueItems": True}
+        try:
+            grammar = schema_grammar(schema)
+        except GrammarError:
+            continue
+        for seed in range(10):
+            text = generate(grammar.matcher(), random.Random(seed), 80)
+            if text is not None:
+                ended += 1
+                assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text)), (schema, text)
+    assert ended > 100
