@@ -63,7 +63,7 @@ async def _events(
     try:
         yield _message(ProgramEvent(program=program_id))
         async for event in events:
-            yield _message(event)
+            yield b"".join(map(_message, (event, *program.ready())))
     finally:
         del running[program_id]
         await events.aclose()

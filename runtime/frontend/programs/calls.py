@@ -22,10 +22,15 @@ class ClientCalls:
         self._asked: dict[int, int] = {}  # operations to slots
         self._called: list[int] = []
 
-    def begin(self, operation: Call, at: int) -> None:
-        """`at`: the operation's number in its track."""
+    def begin(self, operation: Call, at: int) -> bool:
+        """Whether the client could be asked at once. `at`: the operation's number in its track."""
         self._called.append(operation.slot)
-        self._shared.beside(self._asking(operation, at))
+        ready = all(self._shared.slots[value.slot].done() for value in _values(operation))
+        if ready:
+            self._ask(operation, at)
+        else:
+            self._shared.beside(self._asking(operation, at))
+        return ready
 
     def answered(self, operation: int) -> int | None:
         """The slot that the client was asked for by this operation, once; None where it wasn't."""
@@ -37,11 +42,14 @@ class ClientCalls:
             await asyncio.shield(self._shared.slots[slot])
 
     async def _asking(self, operation: Call, at: int) -> None:
+        for value in _values(operation):
+            await asyncio.wait([self._shared.slots[value.slot]])
+        self._ask(operation, at)
+
+    def _ask(self, operation: Call, at: int) -> None:
+        """The client, now that the arguments are there, or lost."""
         shared, slots = self._shared, self._shared.slots
         try:
-            for value in operation.arguments:
-                if isinstance(value, Value):
-                    await asyncio.shield(slots[value.slot])
             arguments = tuple(slots.read(each) if isinstance(each, Value) else each for each in operation.arguments)
         except Lost as failure:
             slots.lose((operation.slot,), failure)
@@ -51,3 +59,7 @@ class ClientCalls:
             return
         self._asked[at] = operation.slot
         shared.tell(ProgramEvent(track=self._track, operation=at, arguments=arguments))
+
+
+def _values(operation: Call) -> list[Value]:
+    return [each for each in operation.arguments if isinstance(each, Value)]

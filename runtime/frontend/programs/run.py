@@ -45,6 +45,17 @@ class GraphRun:
             finally:
                 gate.leave(shared.claim)
 
+    def ready(self) -> list[ProgramEvent]:
+        """Those of its events that are there already, for whoever hands on many at once."""
+        events, found = self._shared.events, list[ProgramEvent]()
+        while not events.empty():
+            event = events.get_nowait()
+            if event is None:
+                events.put_nowait(None)
+                break
+            found.append(event)
+        return found
+
     async def answer(self, result: CallResult) -> None:
         """What the client's function gave; returns behind what goes on with it. Raises InvalidRequest for one that
         wasn't asked for."""

@@ -129,8 +129,8 @@ class Track:
                 await self._flush()
                 self._slots.fill(slot, "".join(self._text[self._marks.pop(slot, 0) if since else 0 :]))
             case Call():
-                self._emit()
-                self.calls.begin(operation, self.at)
+                if not self.calls.begin(operation, self.at):
+                    self._emit()
             case Settle():
                 await self._settle(operation)
             case Jump():
