@@ -28,7 +28,9 @@ from palmette.runtime.api.limits import Limits
 from palmette.runtime.api.request_ids import RequestIds, RequestName
 from palmette.runtime.metrics import WebMetrics
 
-RESERVED_FILES = 64  # of those this process may open: for the engine, the log, the model, and threads
+ACCEPTED_AT_ONCE = 16  # in one turn of the event loop; each takes some 50 µs
+OWN_FILES = 64  # of those this process may open: for the engine, the log, the model, and threads
+RESERVED_FILES = OWN_FILES + 4 * ACCEPTED_AT_ONCE  # one that is refused is a file for four turns of the loop
 SPARE = 16  # connections beyond the bound: to be told so, and for operators
 NEAR_ONLY = 8  # of them, for clients on this machine
 FRESH_SECONDS = 0.5  # a connection that is no older doesn't make room: its request may be under way
@@ -45,7 +47,7 @@ def most_connections(limits: Limits) -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return limits.connections
-    return max(1, min(limits.connections, files - RESERVED_FILES - SPARE))
+    return max(1, min(limits.connections, max(files // 4, files - RESERVED_FILES - SPARE)))
 
 
 class Connections:

@@ -56,7 +56,7 @@ def listen_at(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with _alone_in(path.parent):
-            if path.exists():
+            if os.path.lexists(path):
                 _make_way(path)
             previous = os.umask(0o177)
             try:
@@ -89,14 +89,16 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def remove(path: Path, mine: os.stat_result) -> None:
-    """Removes the socket file that was `mine`; another server may have put its own in its place meanwhile."""
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(path.stat(), mine):
+    """Removes the socket file that was `mine`; another server may have put its own in its place meanwhile, which may
+    even have the number of the old one."""
+    with contextlib.suppress(OSError), _alone_in(path.parent):
+        found = path.stat()
+        if os.path.samestat(found, mine) and found.st_mtime_ns == mine.st_mtime_ns:
             path.unlink()
 
 
 def _make_way(path: Path) -> None:
-    if not stat.S_ISSOCK(path.stat().st_mode):
+    if not stat.S_ISSOCK(path.lstat().st_mode):
         raise InvalidRequest(f"{str(path)!r} is there and is no socket.", hint="Give another path.", param="uds")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_SECONDS)

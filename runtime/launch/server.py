@@ -179,12 +179,14 @@ class _Server:
                     await asyncio.wait({starting}, timeout=0.1)
                 if not starting.done():
                     starting.cancel()
+                    await asyncio.wait({starting})
                     return 0
                 ready = await starting
                 watching = asyncio.ensure_future(self._engine.keep_up(lambda: self._end(web)))
                 on_ready(Serving(url_of(listener), ready))
                 await web.serve(sockets=[listener])
                 watching.cancel()
+                await asyncio.wait({watching})  # it may be starting an engine: that one is ended below
                 return 1 if self._engine.given_up else 0
             finally:
                 await self._engine.stop()

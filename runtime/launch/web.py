@@ -15,12 +15,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from palmette.runtime.api.limits import Limits
-from palmette.runtime.launch.connections import Connections
+from palmette.runtime.launch.connections import ACCEPTED_AT_ONCE, Connections
 from palmette.runtime.metrics import WebMetrics
 
 BACKLOG = 2048  # connections that the system holds until they are accepted
 TICK_SECONDS = 0.1
-ACCEPTED_AT_ONCE = 16  # in one turn of the event loop; each takes some 50 µs
 
 
 class Web(uvicorn.Server):
