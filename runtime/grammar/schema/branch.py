@@ -10,7 +10,7 @@ from typing import Any
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import ecma
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
-from palmette.runtime.grammar.schema.json_strings import finds
+from palmette.runtime.grammar.schema.found import finds
 from palmette.runtime.grammar.schema.numerals import decimal, numeral
 from palmette.runtime.grammar.schema.shapes import (
     NEVER,

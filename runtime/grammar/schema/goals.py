@@ -150,6 +150,21 @@ class Solver:
             self._memo[goal.key, skipped] = found
         return found
 
+    def strings(self, goal: Goal) -> list[StringShape | ValueShape]:
+        """The strings that meet a goal."""
+        return [
+            shape
+            for shape in self.shapes(goal)
+            if isinstance(shape, StringShape) or (isinstance(shape, ValueShape) and isinstance(shape.value, str))
+        ]
+
+    def listed(self, goal: Goal) -> list[str] | None:
+        """The strings that meet a goal, where they come from a list."""
+        shapes = self.strings(goal) if goal.claims else None
+        if shapes is None or any(isinstance(shape, StringShape) for shape in shapes):
+            return None
+        return [shape.value for shape in shapes if isinstance(shape, ValueShape)]
+
     def _expand(self, goal: Goal, skipped: frozenset[str]) -> Iterator[Shape]:
         start = Branch(self.document, pending=[Pending(claim) for claim in goal.claims])
         open_branches = [start]

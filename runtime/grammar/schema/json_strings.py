@@ -6,13 +6,13 @@ complement of its strings, and lengths count code points. A terminal here stands
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.schema import charsets, ecma
 from palmette.runtime.grammar.schema.charsets import CharSet
+from palmette.runtime.grammar.schema.found import finds
 
 MAX_ALTERNATIVES = 200  # of a pattern whose anchors are spread over its branches
 
@@ -161,7 +161,7 @@ def _may_be_empty(node: ecma.Node) -> bool:
 
 def _holds_at_the_end(node: ecma.Node) -> bool:
     if isinstance(node, ecma.LookAhead):
-        return re.match(_python(node), "") is not None
+        return finds(node, "")
     return _may_be_empty(node)
 
 
@@ -196,28 +196,3 @@ def _regex(node: ecma.Node) -> str:
             inner = _regex(item)
             return f"(?:{inner}){_counts(least, most)}" if inner else ""
     raise AssertionError(node)
-
-
-# The same patterns over property names that are known
-
-
-def finds(node: ecma.Node, text: str) -> bool:
-    """Whether the pattern is found in `text`."""
-    return re.search(_python(node), text) is not None
-
-
-def _python(node: ecma.Node) -> str:
-    match node:
-        case ecma.Chars(chars):
-            inside = "".join(f"\\U{low:08x}" if low == high else f"\\U{low:08x}-\\U{high:08x}" for low, high in chars)
-            return f"[{inside}]" if inside else "(?!)"
-        case ecma.Sequence(items):
-            return "".join(_python(item) for item in items)
-        case ecma.Choice(options):
-            return f"(?:{'|'.join(_python(option) for option in options)})"
-        case ecma.Repeat(item, least, most):
-            return f"(?:{_python(item)}){_counts(least, most)}"
-        case ecma.Anchor(start):
-            return r"\A" if start else r"\Z"
-        case ecma.LookAhead(item, negative):
-            return f"(?{'!' if negative else '='}{_python(item)})"

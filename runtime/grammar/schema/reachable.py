@@ -6,10 +6,9 @@ Called by rules.py before it writes rules; knows no rules.
 from __future__ import annotations
 
 from palmette.runtime.errors import GrammarError
-from palmette.runtime.grammar.schema import ecma
 from palmette.runtime.grammar.schema.arrays import ArrayStates, array_states
+from palmette.runtime.grammar.schema.found import within
 from palmette.runtime.grammar.schema.goals import Solver
-from palmette.runtime.grammar.schema.json_strings import finds
 from palmette.runtime.grammar.schema.shapes import (
     ArrayShape,
     Claim,
@@ -97,24 +96,15 @@ class Reachable:
         known = dict.fromkeys(shape.known)
         kept: list[KeyClass] = []
         for each in classes:
-            texts = self._finite_texts(each.names)
+            texts = self._solver.listed(each.names)
             if texts is None:
                 kept.append(each)
                 continue
             for text in texts:  # names from a list are named properties
-                inside = all(finds(ecma.parse(pattern), text) for pattern in each.patterns)
-                if text not in known and inside and not any(finds(ecma.parse(p), text) for p in each.others):
+                if text not in known and within(each, text):
                     named.append(NamedProperty(text, False, each.goal))
         keys = [each for each in kept if not self._terminals.key_is_empty(each, shape.known)]
         return ObjectShape(tuple(named), shape.known, tuple(keys), shape.least, shape.most)
-
-    def _finite_texts(self, names: Goal) -> list[str] | None:
-        if not names.claims:
-            return None
-        shapes = self._terminals.name_shapes(names)
-        if all(isinstance(shape, ValueShape) for shape in shapes):
-            return [shape.value for shape in shapes if isinstance(shape, ValueShape)]
-        return None
 
     def _find_productive(self) -> None:
         changed = True

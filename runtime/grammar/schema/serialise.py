@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from palmette.runtime.grammar.schema import ecma, json_strings, numerals
+from palmette.runtime.grammar.schema import json_strings, numerals
 from palmette.runtime.grammar.schema.evaluate import canonical, is_integral
+from palmette.runtime.grammar.schema.found import within
 from palmette.runtime.grammar.schema.goals import Solver
-from palmette.runtime.grammar.schema.json_strings import finds
 from palmette.runtime.grammar.schema.shapes import ArrayShape, Claim, Goal, ObjectShape, Shape, ValueShape
 from palmette.runtime.grammar.schema.terminals import Layout
 
@@ -82,18 +82,17 @@ class Serialiser:
             return [(name, Goal.of([])) for name in shape.value]
         if not isinstance(shape, ObjectShape):
             return [(name, Goal.of([])) for name in value]
-        named = [(each.name, each.goal) for each in shape.named if each.name in value]
+        named = {each.name: each.goal for each in shape.named if each.name in value}
+        for each in shape.classes:  # names from a list are written in its order
+            for name in self._solver.listed(each.names) or ():
+                if name in value and name not in shape.known and within(each, name):
+                    named.setdefault(name, each.goal)
         others = []
         for name in value:
-            if name in shape.known:
+            if name in shape.known or name in named:
                 continue
             for each in shape.classes:
-                inside = all(finds(ecma.parse(pattern), name) for pattern in each.patterns)
-                if (
-                    inside
-                    and not any(finds(ecma.parse(pattern), name) for pattern in each.others)
-                    and self._meets(name, each.names)
-                ):
+                if within(each, name) and self._meets(name, each.names):
                     others.append((name, each.goal))
                     break
-        return named + others
+        return [*named.items(), *others]

@@ -14,7 +14,7 @@ from typing import Any
 from palmette.runtime.grammar.schema import ecma, formats, json_strings, multiples, numerals
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.json_strings import Terminal
-from palmette.runtime.grammar.schema.shapes import Goal, KeyClass, NumberShape, StringShape, ValueShape
+from palmette.runtime.grammar.schema.shapes import KeyClass, NumberShape, StringShape, ValueShape
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Terminals:
             denied.append(json_strings.one_of(known))
         terms += [json_strings.complement(terminal) for terminal in denied]
         if each.names.claims:
-            names = self.texts(self.name_shapes(each.names))
+            names = self.texts(self._solver.strings(each.names))
             terms.append(names if names is not None else "/[^\\x{0}-\\x{10FFFF}]/")
         return json_strings.intersection(terms or [json_strings.ANY_TEXT])
 
@@ -121,14 +121,6 @@ class Terminals:
 
     def key_is_empty(self, each: KeyClass, known: tuple[str, ...]) -> bool:
         return self._is_empty(self._key_text(each, known))
-
-    def name_shapes(self, names: Goal) -> list[StringShape | ValueShape]:
-        """The strings that meet a goal."""
-        return [
-            shape
-            for shape in self._solver.shapes(names)
-            if isinstance(shape, StringShape) or (isinstance(shape, ValueShape) and isinstance(shape.value, str))
-        ]
 
 
 def _colon(text: str) -> str:

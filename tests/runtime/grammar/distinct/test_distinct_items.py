@@ -225,8 +225,10 @@ def test_what_is_refused(schema: Any) -> None:
     assert schema_grammar(schema, best_effort=True).approximated
 
 
-PLACES = [{"type": "null"}, True, {"enum": ["a", "ab", 1]}, {"type": "string"}, {"type": "boolean"},
-          {"type": "integer"}, {"type": "string", "maxLength": 1, "pattern": "^[ab]"}, {"type": "array", "maxItems": 1}]  # fmt: skip
+PLACES = [
+    {"type": "null"}, True, {"enum": ["a", "ab", 1]}, {"type": "string"}, {"type": "boolean"}, {"type": "integer"},
+    {"type": "string", "maxLength": 1, "pattern": "^[ab]"}, {"type": "array", "maxItems": 1},
+]  # fmt: skip
 
 
 def test_places_of_few_items_behind_places_of_many() -> None:

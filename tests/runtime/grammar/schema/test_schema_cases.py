@@ -23,6 +23,7 @@ from palmette.runtime.grammar.llg.tokenizers import byte_tokenizer
 from palmette.runtime.grammar.protocol import GrammarSource, Limits
 from palmette.runtime.grammar.schema import ecma, json_strings, keyword_forms
 from palmette.runtime.grammar.schema.compile import build
+from palmette.runtime.grammar.schema.found import finds
 from palmette.runtime.grammar.schema.keywords import keywords, table
 from palmette.runtime.grammar.schema.numerals import Interval, integer_regex, number_terminal
 
@@ -134,6 +135,12 @@ def test_what_cannot_be_is_named(schema: Any, said: str) -> None:
     with pytest.raises(GrammarError) as raised:
         schema_grammar(schema)
     assert said in raised.value.message
+
+
+def test_names_of_a_list_are_written_in_its_order() -> None:
+    grammar = schema_grammar({"type": "object", "properties": {"x": {}}, "propertyNames": {"enum": ["b", "a", "x"]}})
+    assert grammar.serialise({"a": 1, "b": 2, "x": 3}) == '{"x": 3, "b": 2, "a": 1}'
+    assert grammar.accepts('{"x": 3, "b": 2, "a": 1}')
 
 
 def test_a_name_that_two_schemas_have_is_an_error() -> None:
@@ -299,7 +306,7 @@ def test_patterns_mean_what_re_means(pattern: str, text: str) -> None:
     except GrammarError:
         return
     by_re = re.search(pattern.replace("$", r"\Z"), text, re.ASCII) is not None
-    assert json_strings.finds(tree, text) == by_re
+    assert finds(tree, text) == by_re
     try:
         assert _takes(f'("\\"" {terminal} "\\"")', f'"{json_strings.written(text)}"') == by_re, terminal
     except GrammarError:

@@ -1,0 +1,121 @@
+"""Whether a pattern is found in a text that is known: by sets of positions, so that no pattern makes it backtrack.
+
+A set of positions is the bits of an integer: 0 before the first character, len(text) at the end. Read from the back:
+from which positions does a node lead to one of these? Work grows with text times pattern. Called by whoever asks about
+names and values of a schema.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import lru_cache
+
+from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.schema import ecma
+from palmette.runtime.grammar.schema.charsets import CharSet
+from palmette.runtime.grammar.schema.shapes import KeyClass
+
+MAX_STEPS = 1_000_000  # of nodes read, for one pattern and text: within a second or so
+
+Positions = int
+
+
+def finds(node: ecma.Node, text: str) -> bool:
+    """Whether the pattern is found in `text`. Raises GrammarError where that takes too long."""
+    return _Text(text).found(node)
+
+
+def within(each: KeyClass, name: str) -> bool:
+    """Whether the class's patterns let a property have the name."""
+    text = _Text(name)
+    return all(text.found(_parsed(pattern)) for pattern in each.patterns) and not any(
+        text.found(_parsed(pattern)) for pattern in each.others
+    )
+
+
+@lru_cache(maxsize=256)
+def _parsed(pattern: str) -> ecma.Node:
+    return ecma.parse(pattern)
+
+
+class _Text:
+    def __init__(self, text: str) -> None:
+        self._end = 1 << len(text)
+        self._all = 2 * self._end - 1
+        places: dict[str, list[int]] = {}
+        for position, character in enumerate(text):
+            places.setdefault(character, []).append(position)
+        self._places = {ord(character): _bits(positions, len(text)) for character, positions in places.items()}
+        self._sets: dict[CharSet, Positions] = {}
+        self._holding: dict[int, Positions] = {}  # of look-aheads
+        self._steps = 0
+
+    def found(self, node: ecma.Node) -> bool:
+        self._steps = 0
+        self._holding.clear()
+        return self._before(node, self._all) != 0
+
+    def _before(self, node: ecma.Node, after: Positions) -> Positions:
+        """Where the node may begin so that it ends at one of `after`."""
+        if not after:
+            return 0
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise GrammarError(
+                "A pattern takes too long to be looked for.", hint="Nest fewer repetitions.", param="json_schema"
+            )
+        match node:
+            case ecma.Chars(chars):
+                return (after >> 1) & self._of(chars)
+            case ecma.Sequence(items):
+                for item in reversed(items):
+                    after = self._before(item, after)
+                return after
+            case ecma.Choice(options):
+                found = 0
+                for option in options:
+                    found |= self._before(option, after)
+                return found
+            case ecma.Repeat(item, least, most):
+                return self._repeated(item, least, most, after)
+            case ecma.Anchor(start):
+                return after & (1 if start else self._end)
+            case ecma.LookAhead(item, negative):
+                key = id(node)
+                if key not in self._holding:
+                    self._holding[key] = self._before(item, self._all)
+                return after & (~self._holding[key] if negative else self._holding[key])
+
+    def _repeated(self, item: ecma.Node, least: int, most: int | None, after: Positions) -> Positions:
+        for _ in range(least):
+            before = self._before(item, after)
+            if before == after:  # the empty text and no more
+                break
+            after = before
+        reached = new = after
+        left = None if most is None else most - least
+        while new and left != 0:
+            new = self._before(item, new) & ~reached
+            reached |= new
+            left = None if left is None else left - 1
+        return reached
+
+    def _of(self, chars: CharSet) -> Positions:
+        """Of the characters of a set."""
+        found = self._sets.get(chars)
+        if found is None:
+            lows = [low for low, _ in chars]
+            found = 0
+            for code, positions in self._places.items():
+                at = bisect_right(lows, code) - 1
+                if at >= 0 and code <= chars[at][1]:
+                    found |= positions
+            self._sets[chars] = found
+        return found
+
+
+def _bits(positions: list[int], length: int) -> Positions:
+    data = bytearray(length // 8 + 1)
+    for position in positions:
+        data[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(data, "little")
