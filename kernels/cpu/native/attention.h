@@ -19,6 +19,7 @@ namespace palmette {
 constexpr int BLOCK = 64;
 constexpr int SPLIT = 256;
 constexpr int TILE = 12;  // rows (queries × heads a KV head) that one tile holds at most
+constexpr int MOST_HEAD_DIM = 256;
 
 // What a layer asks of attention beyond causality. In this order: scores, soft cap, mask, softmax, sinks.
 struct Attention {
@@ -29,38 +30,71 @@ struct Attention {
   int first_seen(int position) const { return window > 0 ? std::max(0, position - window + 1) : 0; }
 };
 
+// How elements of a storage meet queries and weights: always two positions or dims at a time, as a Pair, so that bfloat16
+// products do two in one instruction. Queries and weights are rounded to bfloat16 where KV is; sums are float.
 template <class E> struct Element;
 template <> struct Element<uint16_t> {
   static constexpr int SCALE = 0;  // elements that a position's scale takes
-  // 16 positions of a pair of dims, or 32 dims of a position: the words' low halves, and their high halves.
-  PALMETTE_INLINE void pair(const uint16_t* at, vf& even, vf& odd) {
-    const vu words = load<vu>(at);
-    even = low_bf16(words), odd = high_bf16(words);
+  using Pair = Bf16Pair;
+  using Vectors = vu;
+  static Pair pair(float even, float odd) { return bf16_pair(even, odd); }
+  PALMETTE_INLINE void pairs(Pair* to, vf first, vf second) { store_pairs(to, first, second); }
+  // A pair of dims of 16 positions.
+  PALMETTE_INLINE vu key(const uint16_t* at) { return load<vu>(at); }
+  // 32 dims of two positions, those of a pair of dims in one word: as vectors of the even dims and of the odd ones.
+  PALMETTE_INLINE void value(const uint16_t* even, const uint16_t* odd, vu& low, vu& high) {
+    const vu a = load<vu>(even), b = load<vu>(odd);
+    low = (a & 0xffffu) | (b << 16), high = (a >> 16) | (b & 0xffff0000u);
   }
+  PALMETTE_INLINE vf add(vu words, Pair x, vf sum) { return add_dot(words, x, sum); }
   static uint16_t from(float x) { return to_bf16(x); }
   static int low(int i) { return 2 * i; }       // dim (of 32) of lane i of the first vector
   static int high(int i) { return 2 * i + 1; }  // … of the second
 };
-template <> struct Element<float> {
-  static constexpr int SCALE = 0;
-  // Two vectors beside each other; the packing of a pair is [2][16] for keys.
-  PALMETTE_INLINE void pair(const float* at, vf& even, vf& odd) {
-    even = load<vf>(at), odd = load<vf>(at + LANES);
+
+// Two vectors beside each other; the packing of a pair is [2][16] for keys.
+template <class E> struct Unpaired {
+  using Pair = FloatPair;
+  struct Vectors {
+    vf even, odd;
+  };
+  static Pair pair(float even, float odd) { return Pair{even, odd}; }
+  PALMETTE_INLINE void pairs(Pair* to, vf first, vf second) { store(to, first), store(to + LANES / 2, second); }
+  PALMETTE_INLINE Vectors key(const E* at) { return Vectors{Element<E>::wide(at), Element<E>::wide(at + LANES)}; }
+  PALMETTE_INLINE void value(const E* even, const E* odd, Vectors& low, Vectors& high) {
+    low = Vectors{Element<E>::wide(even), Element<E>::wide(odd)};
+    high = Vectors{Element<E>::wide(even + LANES), Element<E>::wide(odd + LANES)};
   }
-  static float from(float x) { return x; }
+  PALMETTE_INLINE vf add(const Vectors& stored, Pair x, vf sum) {
+    return fma(stored.even, splat(x.even), fma(stored.odd, splat(x.odd), sum));
+  }
   static int low(int i) { return i; }
   static int high(int i) { return i + LANES; }
+};
+template <> struct Element<float> : Unpaired<float> {
+  static constexpr int SCALE = 0;
+  PALMETTE_INLINE vf wide(const float* at) { return load<vf>(at); }
+  static float from(float x) { return x; }
+};
+template <> struct Element<int8_t> : Unpaired<int8_t> {
+  static constexpr int SCALE = sizeof(float);
+  PALMETTE_INLINE vf wide(const int8_t* at) { return from_int8(at); }
+  static int8_t from(float x) { return std::fabs(x) < 127.5f ? int8_t(std::nearbyintf(x)) : 0; }  // ties to even
 };
 
-template <> struct Element<int8_t> {
-  static constexpr int SCALE = sizeof(float);
-  PALMETTE_INLINE void pair(const int8_t* at, vf& even, vf& odd) {
-    even = from_int8(at), odd = from_int8(at + LANES);
+// A query's dims as pairs, `stride` apart.
+template <class E> static void pair_up(const float* q, int dims, typename Element<E>::Pair* to, int stride) {
+  typename Element<E>::Pair pairs[LANES];
+  for (int d = 0; d < dims; d += 2 * LANES) {
+    const int count = std::min(2 * LANES, dims - d);
+    if (count == 2 * LANES) {
+      Element<E>::pairs(pairs, load<vf>(q + d), load<vf>(q + d + LANES));
+    } else {
+      for (int i = 0; i < count; i += 2) pairs[i / 2] = Element<E>::pair(q[d + i], q[d + i + 1]);
+    }
+    for (int i = 0; i < count / 2; i++) to[(d / 2 + i) * stride] = pairs[i];
   }
-  static int8_t from(float x) { return std::fabs(x) < 127.5f ? int8_t(std::nearbyintf(x)) : 0; }  // ties to even
-  static int low(int i) { return i; }
-  static int high(int i) { return i + LANES; }
-};
+}
 
 // Writes the scale of x [count] to `at`, where E has one; returns what x is multiplied by before it is rounded.
 template <class E> static float write_scale(E* at, const float* x, int count) {
@@ -159,20 +193,17 @@ template <class E> static const E* key_vectors(const View<E>& kv, int position, 
   return scratch;
 }
 
-// scores[r] of M rows with V × 16 positions whose keys begin at runs[v]. A lane's sum runs over the dims in order.
+// scores[r] of M rows with V × 16 positions whose keys begin at runs[v]; q [dim pair][M]. A lane's sum runs over the pairs of
+// dims in order.
 template <class E, int M, int V>
-static void key_scores(const E* const* runs, int dims, const float* q, float* scores) {
+static void key_scores(const E* const* runs, int dims, const typename Element<E>::Pair* q, float* scores) {
   vf acc[V][M] = {};
-  for (int d = 0; d < dims; d += 2) {
+  for (int64_t at = 0; at < int64_t(dims) * LANES; at += 2 * LANES, q += M) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; v++) {
-      vf even, odd;
-      Element<E>::pair(runs[v] + d * LANES, even, odd);
+      const auto keys = Element<E>::key(runs[v] + at);
 #pragma GCC unroll 12
-      for (int r = 0; r < M; r++) {
-        acc[v][r] = fma(even, splat(q[r * dims + d]), acc[v][r]);
-        acc[v][r] = fma(odd, splat(q[r * dims + d + 1]), acc[v][r]);
-      }
+      for (int r = 0; r < M; r++) acc[v][r] = Element<E>::add(keys, q[r], acc[v][r]);
     }
   }
   for (int v = 0; v < V; v++)
@@ -181,7 +212,8 @@ static void key_scores(const E* const* runs, int dims, const float* q, float* sc
 
 // scores[r][0 … 64) of M rows with positions [begin, begin + count) of a block; lanes beyond count hold anything.
 template <class E, int M>
-static void block_scores(const View<E>& kv, int begin, int count, const float* q, float* scores, E* scratch) {
+static void block_scores(const View<E>& kv, int begin, int count, const typename Element<E>::Pair* q, float* scores,
+                         E* scratch) {
   constexpr int V = M <= 4 ? 4 : M <= 8 ? 2 : 1;  // few rows: several vectors at once keep the arithmetic units busy
   const int dims = kv.shape.head_dim;
   const E* runs[BLOCK / LANES];
@@ -193,27 +225,30 @@ static void block_scores(const View<E>& kv, int begin, int count, const float* q
   for (; v < vectors; v++) key_scores<E, M, 1>(runs + v, dims, q, scores + v * LANES);
 }
 
-// value[r] += sum over positions [from, to) of weight[r][position] × V[position], ascending, for C × 32 dims from d on.
+// value[r] += sum over positions [from, to) of weight[r][position] × V[position], ascending by pairs, for C × 32 dims from
+// d on; from and to are even.
 template <class E, int M, int C>
-static void weigh_values(const E* const* rows, int from, int to, int d, const float* weights, float* value, int dims) {
+static void weigh_values(const E* const* rows, int from, int to, int d, const typename Element<E>::Pair* weights, float* value,
+                         int dims) {
   vf low[C][M], high[C][M];
   for (int c = 0; c < C; c++)
     for (int r = 0; r < M; r++) {
       const float* at = value + r * dims + d + c * 2 * LANES;
       low[c][r] = load<vf>(at), high[c][r] = load<vf>(at + LANES);
     }
-  for (int i = from; i < to; i++)
+  for (int i = from; i < to; i += 2) {
+    const auto* pair = weights + i / 2;
 #pragma GCC unroll 2
     for (int c = 0; c < C; c++) {
-      vf even, odd;
-      Element<E>::pair(rows[i] + d + c * 2 * LANES, even, odd);
+      typename Element<E>::Vectors lows, highs;
+      Element<E>::value(rows[i] + d + c * 2 * LANES, rows[i + 1] + d + c * 2 * LANES, lows, highs);
 #pragma GCC unroll 12
       for (int r = 0; r < M; r++) {
-        const vf weight = splat(weights[r * BLOCK + i]);
-        low[c][r] = fma(even, weight, low[c][r]);
-        high[c][r] = fma(odd, weight, high[c][r]);
+        low[c][r] = Element<E>::add(lows, pair[r * (BLOCK / 2)], low[c][r]);
+        high[c][r] = Element<E>::add(highs, pair[r * (BLOCK / 2)], high[c][r]);
       }
     }
+  }
   for (int c = 0; c < C; c++)
     for (int r = 0; r < M; r++) {
       float* at = value + r * dims + d + c * 2 * LANES;
@@ -221,17 +256,22 @@ static void weigh_values(const E* const* rows, int from, int to, int d, const fl
     }
 }
 
-// The same for positions [from, to) of the block that begins at `block`, all dims.
+// The same for positions [from, to) of the block that begins at `block`, all dims. A position that completes a pair and is
+// hidden from all rows has weight 0 and counts as zeros: its page may be anybody's.
 template <class E, int M>
-static void block_values(const View<E>& kv, int block, int from, int to, const float* weights, float* value) {
+static void block_values(const View<E>& kv, int block, int from, int to, const typename Element<E>::Pair* weights, float* value) {
   constexpr int C = M <= 6 ? 2 : 1;
+  alignas(64) static constexpr E NOTHING[MOST_HEAD_DIM] = {};
   const PageShape& shape = kv.shape;
   const int dims = shape.padded_dim;
   const E* rows[BLOCK];
+  if (from % 2 != 0) rows[from - 1] = NOTHING;
   each_page(kv, block + from, block + to, [&](int position, int count, int page, int offset) {
     const E* row = kv.values + shape.value_row(page, kv.head, offset);
     for (int i = 0; i < count; i++, row += dims) rows[position - block + i] = row;
   });
+  if (to % 2 != 0) rows[to++] = NOTHING;
+  from -= from % 2;
   int d = 0;
   for (; d + C * 2 * LANES <= dims; d += C * 2 * LANES) weigh_values<E, M, C>(rows, from, to, d, weights, value, dims);
   for (; d < dims; d += 2 * LANES) weigh_values<E, M, 1>(rows, from, to, d, weights, value, dims);
@@ -249,13 +289,14 @@ static void block_scales(const View<E>& kv, int block, int from, int to, float* 
 
 // One split [begin, …) of a tile of M rows, from fresh; row r is at positions[r].
 template <class E, int M>
-static void attend_split(const View<E>& kv, const Attention& kind, int begin, const int32_t* positions, const float* q,
-                         const State& state, E* scratch) {
+static void attend_split(const View<E>& kv, const Attention& kind, int begin, const int32_t* positions,
+                         const typename Element<E>::Pair* q, const State& state, E* scratch) {
   constexpr bool scaled = Element<E>::SCALE > 0;
   const int dims = kv.shape.padded_dim;
   const float minus_infinity = -std::numeric_limits<float>::infinity();
   alignas(64) float scores[M * BLOCK];
-  alignas(64) float most[LANES], factor[LANES];
+  alignas(64) typename Element<E>::Pair weights[M * BLOCK / 2];
+  alignas(64) float most[LANES], factor[LANES], total[LANES];
   alignas(64) float key_scales[BLOCK], value_scales[BLOCK];
   int firsts[M], first = positions[0], last = positions[0];
   for (int r = 0; r < M; r++) {
@@ -277,7 +318,7 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
       const vf cap = splat(kind.soft_cap);
       for (int at = 0; at < M * BLOCK; at += LANES) store(scores + at, cap * tanh(load<vf>(scores + at) / cap));
     }
-    std::fill(most, most + LANES, minus_infinity);
+    vf peaks[M], sums[M];
     for (int r = 0; r < M; r++) {
       float* row = scores + r * BLOCK;
       vf peak = splat(minus_infinity);
@@ -286,28 +327,34 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
         if (block + at < firsts[r] || block + at + LANES - 1 > positions[r]) {
           const vi position = lanes + splat(block + at);
           s = (position >= splat(firsts[r])) & (position <= splat(positions[r])) ? s : splat(minus_infinity);
+          store(row + at, s);
         }
-        store(row + at, s);
         peak = max(peak, s);
       }
-      most[r] = max_lanes(peak);
+      peaks[r] = peak;
     }
+    store(most, fold_lanes(peaks, [](vf a, vf b) { return max(a, b); }));
+    std::fill(factor, factor + LANES, 0.0f);
     for (int r = 0; r < M; r++) {
       most[r] = std::max(most[r], state.most[r]);
       factor[r] = most[r] == minus_infinity ? 0.0f : state.most[r] - most[r];
     }
-    std::fill(factor + M, factor + LANES, 0.0f);
     store(factor, exp(load<vf>(factor)));
     for (int r = 0; r < M; r++) {
-      float* row = scores + r * BLOCK;
+      const float* row = scores + r * BLOCK;
       const vf peak = splat(most[r] == minus_infinity ? 0.0f : most[r]);
-      vf sums[BLOCK / LANES];
-      for (int at = 0; at < BLOCK; at += LANES) {
-        sums[at / LANES] = exp(load<vf>(row + at) - peak);
-        store(row + at, scaled ? sums[at / LANES] * load<vf>(value_scales + at) : sums[at / LANES]);
+      vf e[BLOCK / LANES];
+      for (int at = 0; at < BLOCK; at += LANES) e[at / LANES] = exp(load<vf>(row + at) - peak);
+      for (int at = 0; at < BLOCK; at += 2 * LANES) {
+        vf first = e[at / LANES], second = e[at / LANES + 1];
+        if (scaled) first *= load<vf>(value_scales + at), second *= load<vf>(value_scales + at + LANES);
+        Element<E>::pairs(weights + (r * BLOCK + at) / 2, first, second);
       }
-      const float sum = sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-      state.total[r] = state.total[r] * factor[r] + sum;
+      sums[r] = (e[0] + e[1]) + (e[2] + e[3]);
+    }
+    store(total, fold_lanes(sums, [](vf a, vf b) { return a + b; }));
+    for (int r = 0; r < M; r++) {
+      state.total[r] = state.total[r] * factor[r] + total[r];
       state.most[r] = most[r];
       if (factor[r] != 1.0f) {
         const vf f = splat(factor[r]);
@@ -315,7 +362,7 @@ static void attend_split(const View<E>& kv, const Attention& kind, int begin, co
         for (int d = 0; d < dims; d += LANES) store(value + d, load<vf>(value + d) * f);
       }
     }
-    block_values<E, M>(kv, block, from, count, scores, state.value);
+    block_values<E, M>(kv, block, from, count, weights, state.value);
   }
 }
 
@@ -362,7 +409,7 @@ template <class E> static void finish(const State& state, int r, const PageShape
 
 template <class E>
 static void attend_split(int rows, const View<E>& kv, const Attention& kind, int begin, const int32_t* positions,
-                         const float* q, const State& state, E* scratch) {
+                         const typename Element<E>::Pair* q, const State& state, E* scratch) {
   switch (rows) {
 #define PALMETTE_ROWS(M) \
   case M: return attend_split<E, M>(kv, kind, begin, positions, q, state, scratch);

@@ -8,8 +8,6 @@
 
 namespace palmette {
 
-constexpr int MOST_HEAD_DIM = 256;
-
 // Where a step's tokens stand and where their KV lies.
 struct Batch {
   int32_t tokens, rows, page_size, table_stride;
@@ -53,13 +51,13 @@ class BatchAttention {
     const PageShape shape = this->shape<E>();
     const View<E> kv{layer.keys, layer.values, batch_.tables + int64_t(tile.row) * batch_.table_stride, shape, head};
     const int dim = shape.head_dim, dims = shape.padded_dim;
-    alignas(64) float q[TILE * MOST_HEAD_DIM];
+    alignas(64) typename Element<E>::Pair q[TILE * MOST_HEAD_DIM / 2];
     int32_t positions[TILE];
     const auto head_at = [&](int r) { return head * heads_.share() + tile.head + r % tile.heads; };
     const auto at = [&](int r) { return (int64_t(tile.token[r / tile.heads]) * heads_.heads + head_at(r)) * dim; };
     int first = std::numeric_limits<int>::max(), last = 0;
     for (int r = 0; r < rows; r++) {
-      std::memcpy(q + r * dim, layer.q + at(r), sizeof(float) * dim);
+      pair_up<E>(layer.q + at(r), dim, q + r, rows);
       positions[r] = batch_.positions[tile.token[r / tile.heads]];
       first = std::min(first, layer.kind.first_seen(positions[r])), last = std::max(last, positions[r]);
     }

@@ -174,6 +174,25 @@ PALMETTE_INLINE float max_lanes(vf x) {
   x = max(x, upper<1>(x));
   return x[0];
 }
+// The same tree over the lanes of each of M vectors at once, the halves of several in one: lane r of the result is of x[r],
+// from `FROM` on. HALF: the lanes that are left of each.
+template <int HALF = 1, int FROM = 0, int M, class F> PALMETTE_INLINE vf fold_lanes(const vf (&x)[M], F&& add) {
+  if constexpr (HALF == LANES) {
+    return x[FROM];
+  } else {
+    constexpr int NEXT = FROM + LANES / HALF / 2;
+    const vf a = fold_lanes<2 * HALF, FROM>(x, add), b = fold_lanes<2 * HALF, (NEXT < M ? NEXT : FROM)>(x, add);
+    constexpr auto at = [](int i) { return i / HALF * 2 * HALF + i % HALF; };
+#define PALMETTE_HALVES(OF) __builtin_shufflevector(a, b, OF(0), OF(1), OF(2), OF(3), OF(4), OF(5), OF(6), OF(7), OF(8), \
+                                                    OF(9), OF(10), OF(11), OF(12), OF(13), OF(14), OF(15))
+#define PALMETTE_LOWER(i) at(i)
+#define PALMETTE_UPPER(i) at(i) + HALF
+    return add(PALMETTE_HALVES(PALMETTE_LOWER), PALMETTE_HALVES(PALMETTE_UPPER));
+#undef PALMETTE_HALVES
+#undef PALMETTE_LOWER
+#undef PALMETTE_UPPER
+  }
+}
 
 // The lanes of integers: exact in any order.
 PALMETTE_INLINE int32_t sum_lanes(vi x) {
@@ -251,5 +270,46 @@ static inline uint16_t to_bf16(float x) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return uint16_t(bits >> 16) | 0x40;  // stays NaN
   return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
+
+// Two numbers that a sum takes at once: first odd × odd, then even × even, each rounded, as vdpbf16ps does it.
+struct FloatPair {
+  float even, odd;
+};
+#if defined(__AVX512BF16__)
+struct Bf16Pair {
+  uint32_t word;
+};
+static inline Bf16Pair bf16_pair(float even, float odd) {
+  return Bf16Pair{uint32_t(to_bf16(even)) | uint32_t(to_bf16(odd)) << 16};
+}
+// 2 × 16 numbers as 16 pairs.
+PALMETTE_INLINE void store_pairs(Bf16Pair* to, vf first, vf second) {
+  store(to, (vu)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first));
+}
+PALMETTE_INLINE vf add_dot(vu words, Bf16Pair x, vf sum) {
+  return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)words, (__m512bh)_mm512_set1_epi32(int32_t(x.word)));
+}
+#else
+// Products of bfloat16 are exact in float, so the same numbers in multiply-adds give the same bits.
+struct Bf16Pair : FloatPair {};
+PALMETTE_INLINE vf rounded_to_bf16(vf x) {
+  const vu bits = (vu)x;
+  return (vf)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+}
+static inline Bf16Pair bf16_pair(float even, float odd) {
+  const auto rounded = [](float x) {
+    const uint32_t bits = uint32_t(to_bf16(x)) << 16;
+    std::memcpy(&x, &bits, 4);
+    return x;
+  };
+  return Bf16Pair{{rounded(even), rounded(odd)}};
+}
+PALMETTE_INLINE void store_pairs(Bf16Pair* to, vf first, vf second) {
+  store(to, rounded_to_bf16(first)), store(to + LANES / 2, rounded_to_bf16(second));
+}
+PALMETTE_INLINE vf add_dot(vu words, Bf16Pair x, vf sum) {
+  return fma(low_bf16(words), splat(x.even), fma(high_bf16(words), splat(x.odd), sum));
+}
+#endif
 
 }  // namespace palmette
