@@ -131,8 +131,8 @@ class Stored:
         )
 
     def reference(self) -> tuple[npt.NDArray[np.float64], float]:
-        """All rows in float64, and how far the kernels may be from it: sums are float32, and where KV is bfloat16 queries
-        and weights are rounded to it, which moves a score by at most 2^-9 of |q| |k|."""
+        """All rows in float64, and how far the kernels may be from it: sums are float32, and where KV is bfloat16
+        queries and weights are rounded to it, which moves a score by at most 2^-9 of |q| |k|."""
         case = self.case
         rows = case.rows
         q = np.concatenate([case.queries(i)[row.first : row.end] for i, row in enumerate(rows)]).astype(np.float64)
