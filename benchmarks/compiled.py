@@ -106,7 +106,7 @@ def _tap(engine: pt.Engine) -> Callable[[], list[list[int]]]:
     opened, delivered = calls.open, calls.deliver
 
     def open_(request: Any) -> Any:
-        if isinstance(request, Generate):
+        if isinstance(request, Generate) and not compiled_virtual.is_ahead(request):
             found[request.id] = [list(unpack(request.prompt))]
         elif isinstance(request, Score):
             found[request.id] = [list(unpack(request.prefix + each)) for each in request.continuations]

@@ -22,6 +22,7 @@ from palmette.runtime.config import DEFAULT_MODEL, EngineConfig
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.messages.programs import CallResult, Choose, Plan, ProgramEvent, RunProgram
 from palmette.runtime.messages.replies import Generated, Reply, Scored, Usage
+from palmette.runtime.messages.requests import Generate
 from palmette.runtime.messages.tokens import unpack
 from palmette.runtime.roofline.device import DEVICES, Device
 from palmette.runtime.roofline.shape import PRESETS, model_shape
@@ -80,6 +81,11 @@ class Asked:
         return sum(usage.prompt_tokens for usage in self.usages)
 
 
+def is_ahead(request: Any) -> bool:
+    """Whether a request only has something computed that another will need."""
+    return isinstance(request, Generate) and request.params.max_tokens == 0
+
+
 class _RecordedCache(RadixCache):
     """A cache that remembers who was let in, in order."""
 
@@ -132,13 +138,19 @@ class VirtualEngine:
         )
         self.frontend.offload = _AtOnce()  # type: ignore[assignment]
         self.asked = Asked()
-        deliver = self.frontend._calls.deliver
+        self.ahead: set[bytes] = set()  # prompts that were computed before anybody needed them
+        deliver, opened = self.frontend._calls.deliver, self.frontend._calls.open
+
+        def open_(request: Any) -> Any:
+            if is_ahead(request):
+                self.ahead.add(request.prompt)
+            return opened(request)
 
         def heard(replies: Any) -> None:
             self.asked.note(replies)
             deliver(replies)
 
-        self.frontend._calls.deliver = heard  # type: ignore[method-assign]
+        self.frontend._calls.deliver, self.frontend._calls.open = heard, open_  # type: ignore[method-assign]
 
     def close(self) -> None:
         self.loop.close()
@@ -192,7 +204,8 @@ def run(
 
     asyncio.set_event_loop(engine.loop)
     engine.loop.run_until_complete(every())
-    engine.asked.paths = [list(unpack(key)) for key in engine.cache.admitted.values() if key]
+    paths = [key for key in engine.cache.admitted.values() if key and key not in engine.ahead]
+    engine.asked.paths = [list(unpack(key)) for key in paths]
     outcome = Outcome(
         engine.clock.now, latencies, engine.asked, outputs, engine.core.counters().retractions, engine.worker.busy
     )
