@@ -9,7 +9,7 @@ TORCH  := torch==2.13.0
 CASES  ?= ../shared/cases
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients demo test test-slow check peers sanitize soak schema-suite fuzz bench server-page \
+.PHONY: help setup clients demo test test-slow check peers sanitize soak schema-suite fuzz bench paper server-page \
 	reference cases schemathesis disconnects memory clean
 
 help:  ## the targets
@@ -71,6 +71,9 @@ fuzz: $(READY)  ## random patterns, schemas and grammars: an error or a grammar,
 
 bench: $(READY)  ## the workloads on this machine; ARGS="--against llama-cpp,vllm" adds peers
 	$(BIN)/python -m benchmarks.run $(ARGS)
+
+paper: $(READY)  ## the paper's workloads as programs, beside the plain openai client; ARGS="--against palmette,vllm"
+	PYTHONPATH=.src $(BIN)/python -m benchmarks.paper $(ARGS)
 
 server-page: $(READY)  ## the tables of docs/server.md, from the schemas
 	PYTHONPATH=.src:tests $(BIN)/python -m tests.server_page
