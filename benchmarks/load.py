@@ -6,7 +6,7 @@ clock (CLOCK_MONOTONIC), which all processes of a machine share; the write is th
 an event to its socket. `--shape spread` sends each token in a message of its own; `step` sends one message for all
 streams, as a step of a full batch does. `--beside MODEL` measures the same while a whole server of that model decodes
 on the same machine; `--engine MODEL` has that model's real engine in the replaying one's place, which sends what it
-computes, as fast as it does.
+computes, as fast as it does. It ends within `--limit` seconds, one way or the other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import asyncio
 import contextlib
 import json
 import multiprocessing
+import re
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ READY = EngineReady(
     model="replay", context_length=1 << 20, kv_tokens=1 << 20, page_size=16, threads=1, dtype="none", kernels="none",
     load_seconds=0.0,
 )  # fmt: skip
+START_SECONDS = 120.0  # for the server beside to be ready
+STOP_SECONDS = 45.0  # for it to end
 TOKENS = load_tokenizer(resolve("tiny")).encode("the tokens of a model and its words ", special=False)
 
 
@@ -118,30 +121,49 @@ def keep_busy(url: str, streams: int) -> None:
 
 
 @contextlib.contextmanager
-def busy_server(model: str | None, streams: int = 8) -> Iterator[None]:
-    """A whole server of `model` that decodes `streams` outputs at a time, on all the threads that it takes."""
+def busy_server(model: str | None, streams: int = 8) -> Iterator[Callable[[], float]]:
+    """A whole server of `model` that decodes `streams` outputs at a time, on all the threads that it takes. Yields what
+    tells how many tokens it has decoded. Raises RuntimeError where it can't be started."""
     if model is None:
-        yield
+        yield lambda: 0.0
         return
     with listen("127.0.0.1", 0) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     program = "from palmette.runtime.cli import main; main()"
     command = [sys.executable, "-c", program, "serve", "--model", model, "--port", url.rpartition(":")[2]]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        clients = multiprocessing.get_context("spawn").Process(target=keep_busy, args=(url, streams), daemon=True)
-        try:
-            while server.poll() is None:
-                with contextlib.suppress(httpx.TransportError):
-                    if httpx.get(f"{url}/ready").status_code == 200:
-                        break
-                time.sleep(0.2)
-            clients.start()
-            time.sleep(2)
-            yield
-        finally:
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    clients = multiprocessing.get_context("spawn").Process(target=keep_busy, args=(url, streams), daemon=True)
+    try:
+        wait_ready(url, server)
+        clients.start()
+        time.sleep(2)
+        yield lambda: decoded(url)
+    finally:
+        if clients.pid is not None:
             clients.kill()
-            server.terminate()
-            server.wait(60)
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(STOP_SECONDS)
+        server.kill()
+        server.wait()
+
+
+def wait_ready(url: str, server: subprocess.Popen[bytes]) -> None:
+    limit = time.monotonic() + START_SECONDS
+    while server.poll() is None and time.monotonic() < limit:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/ready").status_code == 200:
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"The server beside did not become ready (exit status {server.poll()!r}).")
+
+
+def decoded(url: str) -> float:
+    """Tokens that a server has decoded so far, as its engine last told, at most a second ago."""
+    found = re.search(
+        r'palmette_step_rows_total\{purpose="decode"\} (\S+)', httpx.get(f"{url}/metrics", timeout=30).text
+    )
+    return float(found[1]) if found is not None else 0.0
 
 
 class Writes:
@@ -188,6 +210,19 @@ def run_clients(url: str, streams: int, tokens: int) -> None:
 
 
 async def measure(folder: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Raises TimeoutError where it doesn't come to its end within the limit; no process is left."""
+    children: list[multiprocessing.process.BaseProcess] = []
+    try:
+        async with asyncio.timeout(given.limit):
+            return await _measured(folder, given, children)
+    finally:
+        for child in children:  # before the loop's end, which waits for those that wait for them
+            child.kill()
+
+
+async def _measured(
+    folder: str, given: argparse.Namespace, children: list[multiprocessing.process.BaseProcess]
+) -> dict[str, Any]:
     model = given.engine or "tiny"
     tokenizer = load_tokenizer(resolve(model))
     link = ZmqLink(folder)
@@ -207,11 +242,13 @@ async def measure(folder: str, given: argparse.Namespace) -> dict[str, Any]:
     if given.engine:
         replay = context.Process(target=real_engine, args=(requests, replies, given.engine, given.streams, out))
     replay.start()
+    children.append(replay)
     await frontend.wait_ready()
     serving = asyncio.ensure_future(web.serve(sockets=[listener]))
     tokens = given.tokens if given.engine else 9999
     readers = context.Process(target=run_clients, args=(url, given.streams, tokens), daemon=True)
     readers.start()
+    children.append(readers)
     used = time.process_time()
     await asyncio.to_thread(readers.join)
     used = time.process_time() - used
@@ -247,11 +284,15 @@ def main() -> int:
     parser.add_argument("--shape", choices=("spread", "step"), default="spread")
     parser.add_argument("--beside", metavar="MODEL", help="measure beside a server of it that decodes")
     parser.add_argument("--engine", metavar="MODEL", help="measure its real engine instead of a replaying one")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds until it is given up")
     parser.add_argument("--tokens", type=int, default=16, help="of each stream, with --engine")
     given = parser.parse_args()
     sys.setswitchinterval(SWITCH_SECONDS)
-    with private_folder() as folder, busy_server(given.beside):
+    with private_folder() as folder, busy_server(given.beside) as beside:
+        before, begun = beside(), time.monotonic()
         found = asyncio.run(measure(folder, given))
+        if given.beside:
+            found["beside_tokens_per_second"] = round((beside() - before) / (time.monotonic() - begun), 1)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     print(json.dumps({**found, "commit": commit.stdout.strip()}))
     return 0
