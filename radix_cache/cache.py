@@ -59,6 +59,7 @@ class RadixCache:
         self._eviction = eviction or LRU()
         self.tree = RadixTree(page_size, EvictionOrder(self._eviction, clock), clock, self.pins)
         self.leases: set[Lease] = set()
+        self._grown: list[Node] = []  # by requests that have finished since the last match
         self.evicted_pages = 0
 
     @property
@@ -96,6 +97,8 @@ class RadixCache:
         `priority` is for the eviction policy of that name: what the lease touches has at least this one.
         """
         tree = self.tree
+        if self._grown:
+            self._settle()
         key = reusable_part(key) if self.enabled else b""
         node, at = self._cut(tree.root(namespace), key, 0)
         lease = Lease(self, namespace, node, tree.lock_path(node, priority), priority)
@@ -221,6 +224,8 @@ class RadixCache:
             unkept = [*losers, *pages[kept:]]
         self._release(lease, generated)
         self.free(unkept)
+        if lease._grew and not lease.lost:
+            self._grown.append(lease._node)
 
     def _grow(self, lease: Lease, key: bytes, pages: Sequence[PageId]) -> None:
         """Hangs whole pages that the tree doesn't have behind the lease's node, and leases them."""
@@ -232,6 +237,14 @@ class RadixCache:
             lease._node = tree.add(node, key, owned, leases=1, priority=lease.priority)
             self.pool.give_back(tree.prune_prefix(node, lease._node))
         lease._pages += owned
+        lease._grew = True
+
+    def _settle(self) -> None:
+        """Moves what finished requests left to new places in memory. What they needed meanwhile lay around it and is
+        gone; where nothing moved, that would leave holes too small for anything."""
+        for node in self._grown:
+            node.key, node.pages = bytes(memoryview(node.key)), node.pages[:]
+        self._grown.clear()
 
     def _lock_down_to(self, lease: Lease, node: Node) -> list[Node]:
         """Moves the lease down to `node`; returns the nodes that it holds now and didn't before, top first."""
@@ -382,6 +395,7 @@ class RadixCache:
         for lease in self.leases:
             lease.lost = lease.released = True
         self.leases.clear()
+        self._grown.clear()
         clock, events = self.tree.clock, self.tree.events
         self.pool = PagePool(self.pool.pages)
         self.pins = Pins(self.pins.capacity)

@@ -51,6 +51,7 @@ class Lease:
 
     __slots__ = (
         "_cache",
+        "_grew",
         "_node",
         "_pages",
         "_tail_key",
@@ -71,6 +72,7 @@ class Lease:
         self._cache = cache
         self._pages = pages
         self._node = node
+        self._grew = False  # something was added behind what was matched
         self._tail_parent = node  # the tail's source is its child with this first page, also where that is split
         self._tail_key = b""
 

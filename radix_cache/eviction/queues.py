@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -43,18 +44,40 @@ class Classes(Protocol):
     def worth(self, of: int, used: float, now: float) -> Worth: ...
 
 
+class _Run(Generic[L]):
+    """Leaves in the order of their last use, with their tickets. None was used later than `newest`."""
+
+    __slots__ = ("leaves", "newest", "tickets")
+
+    def __init__(self) -> None:
+        self.leaves: deque[L] = deque()
+        self.tickets: deque[int] = deque()
+        self.newest = -math.inf
+
+    def entries(self) -> Iterator[tuple[L, int]]:
+        return zip(self.leaves, self.tickets, strict=True)
+
+    def compact(self) -> None:
+        """Drops the stale entries."""
+        live = [(leaf, ticket) for leaf, ticket in self.entries() if ticket == leaf.ticket]
+        self.leaves = deque(leaf for leaf, _ in live)
+        self.tickets = deque(ticket for _, ticket in live)
+        self.newest = live[-1][0].last_used if live else -math.inf
+
+
 class Queues(Generic[L]):
     """The least worthy leaf, O(log n) a leaf that comes or goes.
 
-    An entry is (last use, ticket, leaf); it is stale once the leaf's ticket is another. Most leaves come in the order
-    of their last use, and wait in a run whose two ends are at hand; those that come late, since something hung below
-    them, wait in two heaps.
+    An entry is a leaf and its ticket; it is stale once the leaf's ticket is another. Most leaves come in the order of
+    their last use, and wait in a run whose two ends are at hand; those that come late, since something hung below
+    them, wait in two heaps, by their last use. A run is two deques, side by side: a tuple an entry would be most of
+    its memory.
     """
 
     def __init__(self, classes: Classes) -> None:
         self._classes = classes
         self._version = classes.version
-        self._runs: list[deque[tuple[float, int, L]]] = [deque() for _ in range(classes.count)]
+        self._runs = [_Run[L]() for _ in range(classes.count)]
         # Two ends a class: at 2 × class the heap of its oldest latecomers, behind it that of its newest.
         ends = 2 * classes.count
         self._heaps: list[list[tuple[float, int, L]]] = [[] for _ in range(ends)]
@@ -72,10 +95,12 @@ class Queues(Generic[L]):
     def push(self, of: int, leaf: L, ticket: int) -> None:
         used, run = leaf.last_used, self._runs[of]
         self.entries += 2
-        if not run or used >= run[-1][0]:
-            run.append((used, ticket, leaf))
+        if used >= run.newest or not run.leaves:
+            run.newest = used
+            run.leaves.append(leaf)
+            run.tickets.append(ticket)
             self._changed.add(2 * of + 1)
-            if len(run) == 1:
+            if len(run.leaves) == 1:
                 self._changed.add(2 * of)
             return
         oldest, newest = self._heaps[2 * of], self._heaps[2 * of + 1]
@@ -111,17 +136,17 @@ class Queues(Generic[L]):
 
     def live(self) -> list[L]:
         """O(n): for invariants."""
-        return [
-            leaf for queue in (*self._runs, *self._heaps[::2]) for _, ticket, leaf in queue if ticket == leaf.ticket
-        ]
+        waiting = [leaf for run in self._runs for leaf, ticket in run.entries() if ticket == leaf.ticket]
+        return waiting + [leaf for heap in self._heaps[::2] for _, ticket, leaf in heap if ticket == leaf.ticket]
 
     def compact(self) -> None:
         """Drops the stale entries. O(n)."""
-        self._runs = [deque(entry for entry in run if entry[1] == entry[2].ticket) for run in self._runs]
+        for run in self._runs:
+            run.compact()
         for heap in self._heaps:
             heap[:] = [entry for entry in heap if entry[1] == entry[2].ticket]
             heapify(heap)
-        self.entries = 2 * sum(map(len, self._runs)) + sum(map(len, self._heaps))
+        self.entries = 2 * sum(len(run.leaves) for run in self._runs) + sum(map(len, self._heaps))
 
     def clear(self) -> None:
         for leaf in self.live():
@@ -145,26 +170,28 @@ class Queues(Generic[L]):
         if found is None:
             self._leaf[end], self._worth[end], self._until[end] = None, math.inf, math.inf
             return math.inf
-        _, ticket, leaf = found
+        leaf, ticket = found
         worth, until = self._classes.worth(end >> 1, leaf.last_used, now)
         self._leaf[end], self._ticket[end], self._worth[end], self._until[end] = leaf, ticket, worth, until
         if until < self._soonest:
             self._soonest = until
         return worth
 
-    def _at(self, end: int) -> tuple[float, int, L] | None:
+    def _at(self, end: int) -> tuple[L, int] | None:
         """The live entry at an end; stale ones before it go."""
         run, heap, newest = self._runs[end >> 1], self._heaps[end], end & 1
-        while run and run[-newest][1] != run[-newest][2].ticket:
+        leaves, tickets = run.leaves, run.tickets
+        while leaves and tickets[-newest] != leaves[-newest].ticket:
             if newest:
-                run.pop()
+                leaves.pop()
+                tickets.pop()
             else:
-                run.popleft()
+                leaves.popleft()
+                tickets.popleft()
             self.entries -= 2
         while heap and heap[0][1] != heap[0][2].ticket:
             heappop(heap)
             self.entries -= 1
-        if run and heap:
-            late = heap[0][2].last_used < run[-newest][0]
-            return heap[0] if late != newest else run[-newest]
-        return run[-newest] if run else heap[0] if heap else None
+        if heap and not (leaves and (heap[0][2].last_used < leaves[-newest].last_used) == newest):
+            return heap[0][2], heap[0][1]
+        return (leaves[-newest], tickets[-newest]) if leaves else None

@@ -27,6 +27,7 @@ ROWS = 16  # scores: sums of the traits' weights, in steps
 ROW_STEP = 0.4
 AGE_VARIANCE, PACE_VARIANCE, TRAIT_VARIANCE = 0.3, 0.3, 0.3  # of weights before anything is known
 LEAST_VARIANCE = 1e-4  # so that what has changed is learned anew
+CERTAIN = 1 - 1e-4  # no chance is taken to be more: the survivors of 44 ages are still a number
 RARELY = -3.5  # log-odds before anything is known: the same for each half octave, which orders as LRU does
 
 
@@ -149,14 +150,14 @@ class Survival:
 def _best_rates(chance: np.ndarray) -> np.ndarray:
     """[class, age] from the chances of a use in each half octave [class, age]: the Gittins index at each age, raised
     to the least that first rises, then falls."""
-    width = np.diff(np.array(EDGES))
-    rates = np.empty_like(chance)
+    used = np.minimum(chance.T, CERTAIN)
+    alive = np.ones((AGES + 1, len(chance)))
+    np.cumprod(1 - used, axis=0, out=alive[1:])
+    held = alive[:-1] * (1 - used / 2) * np.diff(np.array(EDGES))[:, None]
+    ahead = np.zeros_like(alive)  # what will be held from an age on: summed from behind, where the terms are smallest
+    ahead[:-1] = held[::-1].cumsum(axis=0)[::-1]
+    rates = np.empty_like(used)
     for age in range(AGES):
-        ahead = chance[:, age:]
-        waiting = np.cumprod(1 - ahead, axis=1)
-        before = np.concatenate([np.ones_like(ahead[:, :1]), waiting[:, :-1]], axis=1)
-        uses = np.cumsum(before * ahead, axis=1)
-        held = np.cumsum(before * (1 - ahead / 2) * width[age:], axis=1)
-        rates[:, age] = (uses / held).max(axis=1)
-    rising, falling = np.maximum.accumulate(rates, axis=1), np.maximum.accumulate(rates[:, ::-1], axis=1)[:, ::-1]
-    return np.minimum(rising, falling)
+        ((alive[age] - alive[age + 1 :]) / (ahead[age] - ahead[age + 1 :])).max(axis=0, out=rates[age])
+    rising, falling = np.maximum.accumulate(rates), np.maximum.accumulate(rates[::-1])[::-1]
+    return np.minimum(rising, falling).T

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from itertools import count
 
 import pytest
@@ -109,6 +111,22 @@ def test_a_node_that_two_requests_hold_does_not_grow_in_place() -> None:
     cache.finish(second, pack([*range(8), *[20] * 4]), second_table)
     first.release()
     assert cache.peek(pack([*range(8), *[20] * 5]), "") == 12
+
+
+def test_what_grew_by_chunks_gets_a_place_of_its_own_once_its_request_is_gone() -> None:
+    cache = make(4000, page_size=1)
+    lease, table = admit(cache, list(range(3000)))
+    for end in range(7, 3000, 7):
+        cache.insert(lease, pack(range(end)), table)
+    cache.finish(lease, pack(range(3000)), table)
+    (node,) = cache.tree.roots[""].children
+    key, room = node.key, sys.getsizeof(node.pages)
+    with cache.match(pack([5]), ""):
+        assert node.key == key
+        assert node.key is not key
+        assert list(node.pages) == table
+        assert sys.getsizeof(node.pages) == sys.getsizeof(array("i", table)) < room
+    assert check_invariants(cache, []) == []
 
 
 def test_finish_frees_losers_and_reserved_pages() -> None:

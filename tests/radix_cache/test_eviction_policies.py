@@ -255,6 +255,31 @@ def test_worth_follows_what_happened() -> None:
     assert worth(0, 90.0) > 2 * worth(0, 200.0)
 
 
+def test_the_best_rate_is_that_of_the_best_time_to_give_up() -> None:
+    chance = np.random.default_rng(1).uniform(0.0, 0.4, AGES)
+    width = np.diff(np.array(EDGES))
+
+    def rate(age: int, end: int) -> float:
+        used = held = 0.0
+        waiting = 1.0
+        for at in range(age, end):
+            used += waiting * chance[at]
+            held += waiting * (1 - chance[at] / 2) * width[at]
+            waiting *= 1 - chance[at]
+        return used / held
+
+    best = np.array([max(rate(age, end) for end in range(age + 1, AGES + 1)) for age in range(AGES)])
+    rising, falling = np.maximum.accumulate(best), np.maximum.accumulate(best[::-1])[::-1]
+    assert _best_rates(chance[None])[0] == pytest.approx(np.minimum(rising, falling), rel=1e-9)
+
+
+def test_what_is_certain_or_impossible_has_a_rate() -> None:
+    rates = _best_rates(np.array([[1.0] * AGES, [0.0] * AGES]))
+    assert np.isfinite(rates).all()
+    assert (rates[0] > 0).all()
+    assert (rates[1] == 0).all()
+
+
 def test_worth_rises_then_falls() -> None:
     rates = _best_rates(np.random.default_rng(0).uniform(0.0, 0.3, (50, AGES)))
     for row in rates:
