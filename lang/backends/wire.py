@@ -132,10 +132,14 @@ async def _pieces(connection: _Connection, headers: Mapping[str, str]) -> AsyncI
     keeps = headers.get("connection", "").lower() != "close"
     try:
         if headers.get("transfer-encoding", "").lower() == "chunked":
-            while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                yield (await reader.readexactly(size + 2))[:-2]
-            while await reader.readuntil(b"\r\n") != b"\r\n":
-                pass  # trailers
+            chunks = _Chunks()
+            while not chunks.over:
+                data = await reader.read(LONGEST_HEAD)
+                if not data:
+                    raise ConnectionResetError("it ended an answer early")
+                if piece := chunks.push(data):
+                    yield piece
+            keeps = keeps and not chunks.rest
         elif "content-length" in headers:
             yield await reader.readexactly(int(headers["content-length"]))
         else:
@@ -147,6 +151,49 @@ async def _pieces(connection: _Connection, headers: Mapping[str, str]) -> AsyncI
     except (ValueError, asyncio.LimitOverrunError):
         raise ConnectionError("it doesn't speak HTTP") from None
     connection.complete = keeps
+
+
+class _Chunks:
+    """A chunked body, read as it comes: what has come together is one piece. `rest`: behind it, not taken yet; `over`:
+    the last chunk and the trailers were read."""
+
+    __slots__ = ("_left", "over", "rest")
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.over = False
+        self._left = 0  # bytes of the chunk that has begun, the two behind it included
+
+    def push(self, data: bytes) -> bytes:
+        """The content in what has come. Raises ValueError for what is no chunk."""
+        data = self.rest + data if self.rest else data
+        found: list[bytes] = []
+        at = 0
+        while at < len(data) and not self.over:
+            if self._left:
+                end = min(at + self._left, len(data))
+                if self._left > 2:
+                    found.append(data[at : min(end, at + self._left - 2)])
+                self._left -= end - at
+                at = end
+                continue
+            line = data.find(b"\r\n", at)
+            if line < 0:
+                break
+            self._left = int(data[at:line].partition(b";")[0], 16)
+            if self._left < 0:
+                raise ValueError("a chunk's length is negative")
+            if self._left:
+                self._left, at = self._left + 2, line + 2
+                continue
+            end = data.find(b"\r\n\r\n", line)  # of the trailers, or of the line itself where there are none
+            if end < 0:
+                break
+            self.over, at = True, end + 4
+        self.rest = data[at:]
+        if len(self.rest) > LONGEST_HEAD:
+            raise ValueError("a chunk's length, or its trailers, have no end")
+        return found[0] if len(found) == 1 else b"".join(found)
 
 
 def _tls(verify: bool | str) -> ssl.SSLContext:

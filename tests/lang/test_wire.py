@@ -143,8 +143,11 @@ async def test_leaving_early_closes_the_connection_and_no_answer_goes_astray() -
         b"", b"HTTP/1.1", b"hello\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nshort",
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", b"x" * 200_000,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n-4\r\nhalf\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n0\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"f" * 200_000,
     ],
-    ids=["nothing", "half", "no HTTP", "no status", "short", "no chunk", "endless"],
+    ids=["nothing", "half", "no HTTP", "no status", "short", "no chunk", "endless", "negative", "no end", "no length"],
 )  # fmt: skip
 async def test_servers_that_break_off_or_speak_something_else(said: bytes) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
