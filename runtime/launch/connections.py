@@ -10,6 +10,7 @@ no body: those have limits of their own (api/bodies.py). Made by web.py.
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
 from typing import Any
@@ -40,6 +41,9 @@ LINGER_SECONDS = 5.0  # for the rest of a body whose answer is out already
 OPERATORS = (*OPEN_PATHS, "/metrics", "/cache", "/abort", "/flush_cache")
 BUSY = "Too many connections are open."
 CLOSE = (b"connection", b"close")
+
+protocol_log = logging.getLogger(f"{__name__}.protocol")
+protocol_log.setLevel(logging.ERROR)  # what clients send is answered; a line each would let anybody fill the log
 
 
 def most_connections(limits: Limits) -> int:
@@ -128,6 +132,7 @@ class Connection(H11Protocol):
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
+        self.logger = protocol_log
         self._house = house
         self._timer: asyncio.TimerHandle | None = None
         self._head_since: float | None = None  # when the head that isn't whole yet began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import resource
 import socket
@@ -234,3 +235,18 @@ def test_the_bound_is_what_there_are_files_for() -> None:
         assert most_connections(Limits(connections=10)) == 10
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_sent_fills_no_log(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(SHORT) as server, connected(server) as client:
+        client.sendall(sent)
+        assert b"HTTP/1.1 " in everything(client)
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
