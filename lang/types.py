@@ -91,9 +91,10 @@ _SCALARS: dict[type, OutputType] = {
     datetime.time: _scalar("time", lambda text: datetime.time.fromisoformat(text.strip()), _TIME),
     datetime.datetime: _scalar("datetime", lambda text: datetime.datetime.fromisoformat(text.strip()), _DATETIME),
 }
+# What ends a number must not be in None or null, nor begin them behind a space: they would be stopped short.
 _OR_NONE: dict[type, tuple[str, tuple[str, ...]]] = {
-    int: (_INT, _INT_ENDS),
-    float: (_FLOAT, _FLOAT_ENDS),
+    int: (_INT, (r"[^0-9 ,\-Nonelu]", r" [^0-9\-Nn]")),
+    float: (_FLOAT, (r"[^0-9 ,.\-Nonelu]", r" [^0-9\-Nn]", r"\.[^0-9]")),
     bool: (_BOOL, ()),
     datetime.date: (_DATE, ()),
     datetime.time: (_TIME, ()),

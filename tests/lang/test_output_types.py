@@ -241,6 +241,26 @@ def engine() -> Iterator[sgl.Engine]:
         yield engine
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        (int, ["0", "-12", "120"]),
+        (float, ["0.5", "-12.25", "3"]),
+        (int | None, ["-12", "None", "null"]),
+        (float | None, ["0.5", "None", "null"]),
+        (bool | None, ["True", "false", "None", "null"]),
+    ],
+)
+def test_what_ends_a_value_is_not_in_it(kind: Any, texts: list[str]) -> None:
+    output = output_type(kind)
+    for text in (*texts, *(" " + text for text in texts)):
+        assert output.constraint is not None
+        assert re.fullmatch(output.constraint.grammar.text, text)
+        assert not any(re.search(end, text) for end in output.stop_regex), (text, output.stop_regex)
+    for end in (" of", ".\n", "\n", '"'):
+        assert not output.stop_regex or any(re.search(each, texts[0] + end) for each in output.stop_regex)
+
+
 def test_every_type_on_an_engine(engine: sgl.Engine) -> None:
     types = [
         int, float, bool, datetime.date, datetime.datetime, Color, Literal["a", "b"], Person, City, list[int], dict,
