@@ -24,6 +24,8 @@ class TurnGrammars:
     """Grammars of a model's turns; `special`: its special tokens as they are written."""
 
     def __init__(self, formats: Formats, special: Collection[str]) -> None:
+        if formats.tools != NONE and formats.reasoning == HARMONY.name:  # its calls and thoughts are read together
+            formats = msgspec.structs.replace(formats, tools=HARMONY.name)
         self._formats = formats
         self._special = frozenset(special)
 
