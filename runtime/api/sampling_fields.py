@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +13,8 @@ from palmette.runtime.api.json_types import schema
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.grammar import Constraint, Jump, constraint
 from palmette.runtime.messages.sampling import MAX_LOGIT_BIAS, SamplingParams
+
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class SamplingFields(Body):
@@ -122,10 +125,10 @@ def token_biases(given: dict[str, float]) -> dict[int, float]:
         raise InvalidRequest(f"logit_bias has {len(given)} entries; at most {MAX_LOGIT_BIAS}.", param="logit_bias")
     biases: dict[int, float] = {}
     for key, bias in given.items():
-        try:
-            biases[int(key)] = bias
-        except ValueError:
-            raise InvalidRequest(f"logit_bias has key {key!r}, not a token id.", param="logit_bias") from None
+        if _TOKEN_ID.fullmatch(key) is None:  # int() reads more: "05" beside "5" would be one token with two biases
+            hint = "Write it in digits alone."
+            raise InvalidRequest(f"logit_bias has key {key!r}, not a token id.", hint=hint, param="logit_bias")
+        biases[int(key)] = bias
     return biases
 
 

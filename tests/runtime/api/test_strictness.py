@@ -143,6 +143,15 @@ def test_prompts_are_logged_only_where_that_was_asked_for(
     assert lines[0].startswith("POST /v1/completions 200 ")
 
 
+@pytest.mark.parametrize("key", ["05", " 5", "+5", "-5", "1_0", "\u0665", "", "5.0", "9" * 5000])
+def test_a_bias_is_of_a_token_in_digits(tiny: LiveServer, key: str) -> None:
+    """What int() would read, and take for another key's token, is no token id."""
+    for biases in ({key: 1}, {"5": 1, key: 2}):
+        answer = httpx.post(f"{tiny.url}/v1/completions", json={"prompt": "a", "max_tokens": 1, "logit_bias": biases})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "logit_bias"
+
+
 def test_limits_that_a_flag_sets() -> None:
     options = ApiOptions(limits=Limits(body_bytes=2000))
     with LiveServer(make_scripted_frontend, options=options) as server:
