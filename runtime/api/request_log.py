@@ -14,6 +14,10 @@ from palmette.runtime.api.request_ids import name_in
 
 LONGEST_BODY = 64 << 10  # bytes shown of one
 
+# What a client sends stays in its line, and moves no terminal: ends of lines and escapes are written out.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+_CONTROLS |= {code: f"\\u{code:04x}" for code in (0x2028, 0x2029, 0x202E)}
+
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +49,7 @@ class RequestLog:
         try:
             await self._app(scope, received, sent)
         finally:
-            shown = body.decode("utf-8", "replace")
+            shown = body.decode("utf-8", "replace").translate(_CONTROLS)
             seconds = time.monotonic() - begun
-            of = (scope["method"], scope["path"], status, seconds * 1e3, name_in(scope))
+            of = (scope["method"], scope["path"].translate(_CONTROLS), status, seconds * 1e3, name_in(scope))
             log.info("%s %s %d %.0f ms %s %s", *of, shown)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import httpx
 import openai
@@ -141,6 +142,19 @@ def test_prompts_are_logged_only_where_that_was_asked_for(
     assert not any("my secret" in line for line in ours)
     assert len(lines) == 2
     assert lines[0].startswith("POST /v1/completions 200 ")
+
+
+def test_a_request_stays_in_its_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """No client writes another line, or moves the terminal of whoever reads it."""
+    forged = "\n2026-01-01 GET /x 200\r\x1b[2J\x85\u2028"
+    options = ApiOptions(log_requests=True)
+    with caplog.at_level(logging.INFO), LiveServer(make_scripted_frontend, options=options) as server:
+        httpx.get(f"{server.url}/{quote(forged)}")
+        httpx.post(f"{server.url}/v1/completions", content=f'{{"prompt": "ä",{forged}}}'.encode())
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("request_log")]
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert '"prompt": "ä",\\x0a2026-01-01 GET' in lines[1]
 
 
 @pytest.mark.parametrize("key", ["05", " 5", "+5", "-5", "1_0", "\u0665", "", "5.0", "9" * 5000])
