@@ -64,8 +64,10 @@ class Surface:
         caller: Caller,
         fields: SchedulingFields,
         prompt_logprobs_from: int | None = None,
+        field: str = "prompt",
     ) -> list[Generation]:
         """`count` generations of each prompt (packed), prompt by prompt; all of them or, where one is refused, none.
+        `field`: of the body, that holds them.
 
         With a seed, output i of a prompt has seed + i, in 64 bits. Others have their turn between any few.
         """
@@ -87,6 +89,7 @@ class Surface:
                         scheduling=scheduling,
                         request_id=request_id if single else f"{request_id}-{len(opened)}",
                         prompt_logprobs_from=prompt_logprobs_from,
+                        field=field,
                     )
                     opened.append(generation)
                     if len(opened) % group == 0:

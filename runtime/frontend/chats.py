@@ -56,6 +56,7 @@ class ChatEngine(Protocol):
         request_id: str | None = None,
         scheduling: Scheduling = Scheduling(),
         spelled: Mapping[int, bytes] | None = None,
+        field: str = "prompt",
     ) -> Generation: ...
 
     def abort(self, request_id: str | None) -> int: ...
@@ -148,6 +149,7 @@ class Chats:
             request_id=request_id,
             scheduling=scheduling,
             spelled=spelled,
+            field="messages",
         )
         prompt = self._gone_on_with(turn, prepared.prompt)
         rules = TurnRules(

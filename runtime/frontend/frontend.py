@@ -294,11 +294,13 @@ class Frontend:
         scheduling: Scheduling = Scheduling(),
         spelled: Mapping[int, bytes] | None = None,
         reply_seconds: float = 0.0,
+        field: str = "prompt",
     ) -> Generation:
         """`submit` of packed ids. `first_output_index`: the RNG counter of the first output token. `spelled`: special
-        tokens that are written out in the text (OutputText). `reply_seconds`: between chunks, at least."""
+        tokens that are written out in the text (OutputText). `reply_seconds`: between chunks, at least. `field`: what
+        the caller calls the prompt, for errors."""
         params.check(self.vocabulary.size)
-        params = self._completed(params, count(prompt))
+        params = self._completed(params, count(prompt), field)
         request = Generate(
             id=request_id or uuid.uuid4().hex,
             prompt=prompt,
@@ -313,7 +315,7 @@ class Frontend:
         compiles = params.constraint is not None or bool(params.stop_regex)
         return Generation(self._calls.open(request), output, logprobs=params.logprobs, compiles=compiles)
 
-    def _completed(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
+    def _completed(self, params: SamplingParams, prompt_tokens: int, field: str) -> SamplingParams:
         """`params` with a number of tokens that fits behind the prompt, and a seed."""
         context = self.context_length
         limit = params.max_tokens
@@ -323,7 +325,7 @@ class Frontend:
                 raise ContextLengthExceeded(
                     f"The prompt has {prompt_tokens} tokens; the context of {context} leaves no room for an output.",
                     hint="Shorten the prompt.",
-                    param="prompt",
+                    param=field,
                 )
         elif prompt_tokens + limit > context:
             raise ContextLengthExceeded(
@@ -332,7 +334,7 @@ class Frontend:
                 hint=f"Shorten the prompt, or set max_tokens to {context - prompt_tokens} or less."
                 if prompt_tokens < context
                 else "Shorten the prompt.",
-                param="max_tokens" if prompt_tokens < context else "prompt",
+                param="max_tokens" if prompt_tokens < context else field,
             )
         seed = self._seeds.getrandbits(63) if params.seed is None else params.seed
         return msgspec.structs.replace(params, max_tokens=limit, seed=seed)

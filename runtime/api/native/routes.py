@@ -62,7 +62,7 @@ def router(surface: Surface) -> APIRouter:
         surface.check_model(body.model)
         fields = body.fields()
         caller = caller_of(request)
-        prompts, many = await _prompts(surface, body, body.cache_namespace(caller))
+        field, prompts, many = await _prompts(surface, body, body.cache_namespace(caller))
         generations = await surface.submit_all(
             prompts,
             _params(body, fields),
@@ -71,6 +71,7 @@ def router(surface: Surface) -> APIRouter:
             caller=caller,
             fields=body,
             prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
+            field=field,
         )
         many = many or fields.n > 1
         if body.stream:
@@ -169,8 +170,8 @@ def _dump_json(frontend: Frontend, dump: TreeDump, *, tokens: bool) -> bytes:
     return b'{"page_size":%d,"nodes":[%s]}' % (dump.page_size, b",".join(nodes))
 
 
-async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tuple[list[bytes], bool]:
-    """Packed token ids of each prompt, and whether the body holds a list of prompts."""
+async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tuple[str, list[bytes], bool]:
+    """The field that holds the prompts, packed token ids of each, and whether it is a list of them."""
     given = [name for name in ("text", "input_ids", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise InvalidRequest(
@@ -178,10 +179,10 @@ async def _prompts(surface: Surface, body: GenerateBody, namespace: str) -> tupl
             param=given[0] if given else "text",
         )
     if body.messages is not None:
-        return [pack(await chat_tokens(surface, body, body.messages, namespace))], False
+        return given[0], [pack(await chat_tokens(surface, body, body.messages, namespace))], False
     value = body.text if body.text is not None else body.input_ids
     many = isinstance(value, list) and bool(value) and isinstance(value[0], str | list)
-    return await surface.prompts(value, given[0], special=True), many
+    return given[0], await surface.prompts(value, given[0], special=True), many
 
 
 def _params(body: GenerateBody, fields: GenerateSampling) -> SamplingParams:

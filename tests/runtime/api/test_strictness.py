@@ -157,6 +157,28 @@ def test_a_request_stays_in_its_line_of_the_log(caplog: pytest.LogCaptureFixture
     assert '"prompt": "ä",\\x0a2026-01-01 GET' in lines[1]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/completions", {"prompt": [5] * 3000}, "prompt"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a" * 3000}]}, "messages"),
+        ("/v1/responses", {"input": "a" * 3000}, "input"),
+        ("/generate", {"text": "a" * 3000}, "text"),
+        ("/generate", {"input_ids": [5] * 3000}, "input_ids"),
+        ("/generate", {"messages": [{"role": "user", "content": "a" * 3000}]}, "messages"),
+    ],
+)
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_is_too_long_is_named_as_the_body_has_it(
+    tiny: LiveServer, path: str, body: dict[str, Any], field: str, limited: bool
+) -> None:
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    answer = httpx.post(f"{tiny.url}{path}", json={**body, **({limit: 20} if limited else {})})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == field, answer.text
+    assert answer.json()["error"]["code"] == "ContextLengthExceeded"
+
+
 @pytest.mark.parametrize("key", ["05", " 5", "+5", "-5", "1_0", "\u0665", "", "5.0", "9" * 5000])
 def test_a_bias_is_of_a_token_in_digits(tiny: LiveServer, key: str) -> None:
     """What int() would read, and take for another key's token, is no token id."""
