@@ -12,25 +12,25 @@ from palmette.runtime.messages.replies import Finish, TokenLogprob, Usage
 from palmette.runtime.messages.sampling import SamplingParams
 
 
-class Text(msgspec.Struct, frozen=True, tag=True):
+class Text(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Text appended to a branch. It is pending until the next generate, score, fork or role boundary."""
 
     text: str
 
 
-class Tokens(msgspec.Struct, frozen=True, tag=True):
+class Tokens(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Token ids appended as they are (reopening a branch from its history)."""
 
     tokens: bytes
 
 
-class BeginRole(msgspec.Struct, frozen=True, tag=True):
+class BeginRole(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Open a turn: appends what the chat template puts before the content of a message of this role."""
 
     role: str
 
 
-class EndRole(msgspec.Struct, frozen=True, tag=True):
+class EndRole(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Close the turn: appends what the chat template puts behind the content."""
 
     role: str
@@ -39,7 +39,7 @@ class EndRole(msgspec.Struct, frozen=True, tag=True):
 Part = Text | Tokens | BeginRole | EndRole
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Chunk(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A piece of a generation. The concatenated `text` of a stream equals the text of a non-stream.
 
     The last chunk has `finish` and `usage`; `appended` (first chunk only) is the text that the parts before the
@@ -57,7 +57,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
 
 
-class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
+class ChoiceScores(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Scores of the choices behind a branch. Index i is choice i.
 
     `tokens[i]`: the choice's token ids; `logprobs[i]`: one a token; `unconditional[i]`: the same without the branch
@@ -76,7 +76,7 @@ class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
 ChoicesMethod = Literal["token_length_normalized", "greedy_token_selection", "unconditional_likelihood_normalized"]
 
 
-class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Generate"):
+class GenerateStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="Generate"):
     """Append `parts`, then generate; the branch keeps the kept tokens. Answered by Chunks, the last with a finish.
 
     `reasoning`: a format's name or "auto"; then chunks tell reasoning and answer apart. `priority` and `deadline` are
@@ -92,7 +92,7 @@ class GenerateStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     reply_seconds: float = 0.0
 
 
-class ScoreStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Score"):
+class ScoreStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="Score"):
     """Append `parts`, score each choice behind them, and append the best by `method`; without one nothing more.
 
     Answered by ChoiceScores. `unconditional`: the choices' likelihood without the branch is wanted, too. `priority` and
@@ -107,7 +107,7 @@ class ScoreStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     deadline: float | None = None  # seconds
 
 
-class ExtendStep(msgspec.Struct, frozen=True, kw_only=True, tag="Extend"):
+class ExtendStep(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag="Extend"):
     """Append `parts`. Answered by one Chunk whose `appended` is the text they added."""
 
     parts: tuple[Part, ...]
@@ -117,7 +117,7 @@ Step = GenerateStep | ScoreStep | ExtendStep
 """What a branch does in one message, several of them in a row: nothing in between needs the program."""
 
 
-class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class RunBranch(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Steps on a branch, over HTTP. Without `branch` on a new one, of `namespace`, whose id comes first.
 
     `close`: the branch ends with the steps. `ended`: other branches that are closed at once. `hint`: what the program
@@ -132,7 +132,7 @@ class RunBranch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     hint: BranchHint | None = None
 
 
-class StepReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StepReply(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One event of a RunBranch's answer: the branch's id, something of step `step`, or the error that ends it."""
 
     branch: str | None = None

@@ -12,7 +12,7 @@ LONGEST = 86_400.0
 """Seconds that a hint may look ahead."""
 
 
-class Hint(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Hint(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """About the cached path of `tokens`; sent when the verb that computed it has ended. Not answered.
 
     A hint changes what is evicted first, never a result. Fields that are None leave things as they are.
@@ -28,7 +28,7 @@ class Hint(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     priority: int | None = None  # for the priority policy: higher is kept longer
 
 
-class BranchHint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BranchHint(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A Hint about what a branch holds; the fields are the Hint's."""
 
     next_use_seconds: float | None = None

@@ -11,7 +11,7 @@ from palmette.runtime.errors import ErrorInfo
 FinishReason = Literal["stop", "length", "abort"]
 
 
-class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The raw-logit log-probability of one token and of the most likely tokens at its position (best first).
 
     `logprob` is None for a token that a grammar forced: the model was not asked.
@@ -22,7 +22,7 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a request used. Seconds are of the engine's monotonic clock."""
 
     prompt_tokens: int = 0
@@ -36,7 +36,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float = 0.0
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
+class Finish(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How an output ended.
 
     A stop can end inside a token: the first `kept_tokens` output tokens lie wholly before it, and `kept_bytes` are
@@ -51,7 +51,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
 
 
-class Generated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Generated(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """New output tokens of one request, in order. `logprobs` has one entry a token where asked for.
 
     `held_bytes`: of the output so far, at its end, that may still turn out to belong to a match of a stop_regex.
@@ -64,7 +64,7 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     held_bytes: int = 0
 
 
-class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Scored(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """`logprobs[i][j]`: the log-probability of token j of continuation i behind the prefix and its tokens before."""
 
     id: str

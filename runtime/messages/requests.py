@@ -13,7 +13,7 @@ RequestId = NewType("RequestId", str)
 PoolingKind = Literal["mean", "last"]  # of every token's hidden state, or that of the last token
 
 
-class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
+class Scheduling(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How soon a request is wanted, and on whose account. Seconds are from its arrival."""
 
     priority: int = 0
@@ -24,7 +24,7 @@ class Scheduling(msgspec.Struct, frozen=True, kw_only=True):
     under_way: bool = False  # a call of a program that was let in: before those that begin something
 
 
-class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Generate(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """Continue `prompt`. Answered by any number of Generated, the last with `finish`, or by one Failed."""
 
     id: str
@@ -42,7 +42,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reply_seconds: float = 0.0  # between replies that only bring more tokens, at least; the first comes at once
 
 
-class Score(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Score(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag=True):
     """Log-probabilities of each continuation's tokens behind `prefix`. Answered by one Scored or Failed."""
 
     id: str

@@ -15,7 +15,7 @@ MAX_LOGIT_BIAS = 4096
 MAX_INT32 = 2**31 - 1  # the step's arrays hold top_k and token ids as int32
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SamplingParams(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Sampling parameters of one request.
 
     Logprobs are of the raw logits. Order: logit bias, penalties, mask, temperature, top-k, top-p, min-p.
