@@ -13,10 +13,11 @@ from palmette.runtime.errors import GrammarError
 from palmette.runtime.grammar.blueprint import RuleText
 from palmette.runtime.grammar.llg.depth import nesting
 from palmette.runtime.grammar.llg.rule_reader import Characters, Either, Part, Reference, Repeated, RuleReader, Together
-from palmette.runtime.grammar.protocol import GrammarSource, Limits
+from palmette.runtime.grammar.protocol import GrammarSource, Limits, TooSlow
 from palmette.runtime.grammar.schema.charsets import CharSet
 
 MAX_TERMINAL = 200_000  # characters of the one terminal of a grammar without recursion
+QUICK_PARTS = 50_000  # written out, that llguidance builds in some hundredths of a second
 MAX_TERMINAL_NESTING = 200  # groups inside one another there; llguidance's regexes have 250 at most
 
 
@@ -185,9 +186,27 @@ def draw_rules(source: GrammarSource, limits: Limits) -> RuleText:
     if source.kind == "ebnf" and _START.search(source.text) and "::=" not in _LARK_PARTS.sub(" ", source.text):
         return draw_lark(source, limits)
     _no_options(source)
-    return RuleText(lark=lark_of(source.text, source.kind))
+    lark = lark_of(source.text, source.kind)
+    if limits.quick and _written_out(lark) > QUICK_PARTS:
+        raise TooSlow(f"The {source.kind} repeats much.", param=source.kind)
+    return RuleText(lark=lark)
 
 
+def _written_out(lark: str) -> int:
+    """How many characters and names there are once every repetition of a group is written out."""
+    open_groups = [0]
+    for found in _PARTS.finditer(lark):
+        if found[0] == "(":
+            open_groups.append(0)
+        elif found[0][0] == ")":
+            inside = open_groups.pop()
+            open_groups[-1] += inside * max(1, int(found["least"] or 1), int(found["most"] or 1))
+        else:
+            open_groups[-1] += 1
+    return open_groups[0]
+
+
+_PARTS = re.compile(r"\[[^\]]*\]|\(|\)(?:\{(?P<least>\d+),?(?P<most>\d*)\})?|\br\d+\b")  # of rules written here
 _START = re.compile(r"(?m)^\s*\??start\b")
 _LARK_PARTS = re.compile(r'"(?:[^"\\\n]|\\.)*"i?|/(?:[^/\\\n]|\\.)+/[a-z]*|//[^\n]*|#[^\n]*')
 

@@ -174,7 +174,8 @@ def test_the_start_of_a_child_is_not_its_jobs_time(monkeypatch: pytest.MonkeyPat
 
 def test_a_quick_try_leaves_what_is_large_or_slow() -> None:
     quick = Limits(quick=True, seconds=0.02)
-    for what in (source("choices", json.dumps(["a" * QUICK_BYTES])), source("regex", SLOW)):
+    repeats = source("ebnf", 'root ::= x{1,100}\nx ::= ("a" | "]("){300}{10} | "b"')
+    for what in (source("choices", json.dumps(["a" * QUICK_BYTES])), source("regex", SLOW), repeats):
         begun = time.thread_time()
         with pytest.raises(TooSlow):
             draw(what, MARKS, quick)
