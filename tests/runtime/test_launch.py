@@ -282,7 +282,10 @@ def test_a_second_signal_does_not_wait_for_a_grammar(start: Callable[..., Server
     assert all_gone(family)
 
 
-@pytest.mark.parametrize(("moment", "signals"), [(0.0, 1), (0.15, 2), (0.5, 1), (0.5, 2), (1.2, 1)])
+@pytest.mark.parametrize(
+    ("moment", "signals"),
+    [(0.0, 1), (0.5, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0.15, 2), (0.5, 1), (1.2, 1)))],
+)
 def test_a_signal_while_the_engine_restarts(start: Callable[..., Server], moment: float, signals: int) -> None:
     """In the pause before it, while its process is made, while it loads: whatever was started ends with the server."""
     server = start(drain=2, kv_tokens=64_000)
@@ -323,6 +326,7 @@ def test_a_signal_before_the_server_is_ready(start: Callable[..., Server], signa
     assert all_gone(family)
 
 
+@pytest.mark.slow
 def test_heads_that_do_not_end_leave_room_for_others_however_few_files_there_are(start: Callable[..., Server]) -> None:
     """600 connections with half a head each, and files for 256: everybody else is served meanwhile, and afterwards."""
     server = start(files=256)
@@ -436,6 +440,7 @@ def uds_status(path: Path) -> int:
         return http.post("/v1/completions", json={"prompt": "x", "max_tokens": 1}).status_code
 
 
+@pytest.mark.slow
 def test_what_lies_at_a_socket_file_s_path(start: Callable[..., Server], tmp_path: Path) -> None:
     """A dead server's file is replaced; a live server's, and what is no socket, stay as they are."""
     path, mine = tmp_path / "palmette.sock", tmp_path / "mine"
@@ -454,6 +459,7 @@ def test_what_lies_at_a_socket_file_s_path(start: Callable[..., Server], tmp_pat
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_of_two_servers_started_at_once_one_has_the_socket_file(start: Callable[..., Server], tmp_path: Path) -> None:
     path = tmp_path / "palmette.sock"
     listen_at(path).close()  # what a dead one left; both find it
