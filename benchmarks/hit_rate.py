@@ -13,7 +13,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.traces import MIXES, SYNTHETIC, Recorded, mooncake, sessions
+from benchmarks.traces import MIXES, SYNTHETIC, Recorded, applications, mooncake, sessions
 from palmette.radix_cache.belady import belady_hits, infinite_hits, policy_hits
 from palmette.radix_cache.eviction import eviction_policy
 from palmette.runtime.roofline.plot import Chart, Series, svg
@@ -37,6 +37,7 @@ def traces(data: Path) -> dict[str, Recorded]:
             "without answers": Recorded(whole.trace, whole.arrivals),
         }
     found |= {name: Recorded(make(REQUESTS, SEED)) for name, make in SYNTHETIC.items()}
+    found["applications"] = applications(REQUESTS, SEED)
     return found | {name: sessions(REQUESTS, SEED, *mix) for name, mix in MIXES.items()}
 
 

@@ -118,6 +118,28 @@ def sessions(requests: int, seed: int, think: Callable[[Random], float], goes_on
     return Recorded(trace, arrivals, answers)
 
 
+def applications(requests: int, seed: int) -> Recorded:
+    """Conversations under eight system prompts; how likely they go on and how long they pause is each one's own."""
+    rng, ids = Random(seed), count(1)
+    kinds = [(_blocks(ids, rng, 6), rng.uniform(0.0, 0.95), rng.uniform(2.0, 6.0)) for _ in range(8)]
+    due: list[tuple[float, int, list[int], int]] = []
+    trace, arrivals, answers = Trace(), list[float](), list[int]()
+    arrival = 0.0
+    while len(trace) < requests:
+        if not due or due[0][0] > arrival:
+            kind = rng.randrange(len(kinds))
+            heappush(due, (arrival, next(ids), [*kinds[kind][0], *_blocks(ids, rng, 8)], kind))
+            arrival += rng.expovariate(1.0)
+        now, _, path, kind = heappop(due)
+        trace.append(path)
+        arrivals.append(now)
+        answers.append(int(rng.lognormvariate(5.0, 1.0)))
+        _, goes_on, pause = kinds[kind]
+        if rng.random() < goes_on:
+            heappush(due, (now + rng.lognormvariate(pause, 0.8), next(ids), [*path, *_blocks(ids, rng, 3)], kind))
+    return Recorded(trace, arrivals, answers)
+
+
 def uniform(requests: int, seed: int) -> Trace:
     """600 documents of 8 blocks, each as likely: nothing can be learned."""
     return [[0, *range(1 + 8 * text, 9 + 8 * text)] for text in Random(seed).choices(range(600), k=requests)]
