@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import palmette as pt
-from palmette.lang.tracing import TracingState
+from palmette.lang.compiling.tracing import TracingState
 
 WORDS = """
     river stone winter letter garden engine market silver quiet yellow window harbour morning paper bridge forest number

@@ -20,10 +20,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from palmette.lang.bodies import Body
 from palmette.lang.calls import ProgramCall
+from palmette.lang.compiling.recording import has_symbols
 from palmette.lang.errors import Location
 from palmette.lang.loop import language_loop
 from palmette.lang.ordering import Collected, Ordering, Reordered
-from palmette.lang.recording import has_symbols
 from palmette.lang.sharing import SharedPrefix, Warmed
 from palmette.lang.state import ProgramState
 from palmette.lang.threads import PROGRAM_THREADS

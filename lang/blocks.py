@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from palmette.lang.errors import ProgramError, caller
-from palmette.lang.instructions import ScopeBegin, ScopeEnd
+from palmette.lang.interpreter.instructions import ScopeBegin, ScopeEnd
+from palmette.lang.interpreter.variables import Variable
 from palmette.lang.nodes import RoleBegin, RoleEnd
-from palmette.lang.variables import Variable
 
 if TYPE_CHECKING:
     from palmette.lang.state import ProgramState

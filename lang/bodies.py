@@ -11,13 +11,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from palmette.lang.calls import ProgramCall
+from palmette.lang.compiling.recording import Tracer, refusal
+from palmette.lang.compiling.tracing import TracingState
 from palmette.lang.errors import Location, TraceError, is_ours, located, raised_at, recurs_at
 from palmette.lang.nesting import endless, enter, leave
 from palmette.lang.ordering import Arranges
-from palmette.lang.recording import Tracer, refusal
 from palmette.lang.state import ProgramState
 from palmette.lang.threads import program_threads
-from palmette.lang.tracing import TracingState
 from palmette.runtime.errors import PalmetteError
 
 

@@ -15,13 +15,13 @@ from typing import Any, Literal, overload
 from palmette.lang.batches import Batch, run_all
 from palmette.lang.bodies import Body
 from palmette.lang.calls import Parameters, ProgramCall
-from palmette.lang.compiling import Compilation, NoBackend
+from palmette.lang.compiling.compiled import Compilation, NoBackend
+from palmette.lang.compiling.graph import Graph
+from palmette.lang.compiling.recording import has_symbols
+from palmette.lang.compiling.tracing import TracingState
 from palmette.lang.errors import TraceError
-from palmette.lang.graph import Graph
 from palmette.lang.loop import language_loop, run_on
-from palmette.lang.recording import has_symbols
 from palmette.lang.state import ProgramState
-from palmette.lang.tracing import TracingState
 from palmette.runtime.errors import InvalidRequest, Unsupported
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from palmette.lang.errors import Location, ProgramError
-from palmette.lang.instructions import Asking, Generation, Selection
+from palmette.lang.interpreter.instructions import Asking, Generation, Selection
+from palmette.lang.interpreter.variables import Scope
 from palmette.lang.nodes import AnyOrder, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode
 from palmette.lang.ordering import Arranges
 from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
-from palmette.lang.variables import Scope
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages.tool_chats import AskTurn, Said
 

@@ -18,9 +18,10 @@ from palmette.lang.blocks import Turn, VarScope, collect
 from palmette.lang.branches import StateGroup, check_fork, group
 from palmette.lang.control import Control
 from palmette.lang.errors import Location, ProgramError, UnknownVariable, caller
-from palmette.lang.executor import Executor
-from palmette.lang.instructions import Barrier, Concatenate, End, Fork, Generation, Hinting, Node
-from palmette.lang.interpreter import Interpreter
+from palmette.lang.interpreter.executor import Executor
+from palmette.lang.interpreter.instructions import Barrier, Concatenate, End, Fork, Generation, Hinting, Node
+from palmette.lang.interpreter.interpreter import Interpreter
+from palmette.lang.interpreter.variables import Scope, Variable
 from palmette.lang.loop import finished, refuse_on
 from palmette.lang.nodes import AnyOrder, Expr, ExprList, GenNode, RoleBegin, RoleEnd, SelectNode, TextNode, parts_of
 from palmette.lang.ordering import Arranges
@@ -28,9 +29,8 @@ from palmette.lang.primitives import turn
 from palmette.lang.sampling import SamplingOptions
 from palmette.lang.settling import Settling
 from palmette.lang.threads import Job
-from palmette.lang.trace import Trace, trace_of
+from palmette.lang.traces.trace import Trace, trace_of
 from palmette.lang.usage import ProgramUsage
-from palmette.lang.variables import Scope, Variable
 from palmette.runtime.errors import Aborted, InvalidRequest, TimedOut
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.tool_chats import Said

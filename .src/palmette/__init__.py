@@ -57,15 +57,15 @@ _NAMES = {
     "StateGroup": _LANG + "branches",
     "ProgramError": _LANG + "errors",
     "TraceError": _LANG + "errors",
-    "Graph": _LANG + "graph",
+    "Graph": _LANG + "compiling.graph",
     "NotOfType": _LANG + "types",
-    **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools"),
-    **dict.fromkeys(("agent", "Agent"), _LANG + "agents"),
-    **dict.fromkeys(("AgentResult", "AgentStep"), _LANG + "agent_results"),
-    "McpServer": _LANG + "mcp",
-    "Trace": _LANG + "trace",
-    "Replay": _LANG + "replay",
-    "export_spans": _LANG + "otel",
+    **dict.fromkeys(("tool", "Tool", "ToolCall", "ToolResult", "ToolSet"), _LANG + "tools.tool"),
+    **dict.fromkeys(("agent", "Agent"), _LANG + "agents.agent"),
+    **dict.fromkeys(("AgentResult", "AgentStep"), _LANG + "agents.results"),
+    "McpServer": _LANG + "tools.mcp",
+    "Trace": _LANG + "traces.trace",
+    "Replay": _LANG + "traces.replay",
+    "export_spans": _LANG + "traces.otel",
     "RuntimeEndpoint": _LANG + "backends.http",
     "OpenAI": _LANG + "backends.openai",
     "ScriptedBackend": _LANG + "backends.scripted",
@@ -95,10 +95,10 @@ _ELSEWHERE = {
 """Names of the frontend whose programs run here that are not built: refused by name, never silently missing."""
 
 if TYPE_CHECKING:
-    from palmette.lang.agent_results import AgentResult as AgentResult
-    from palmette.lang.agent_results import AgentStep as AgentStep
-    from palmette.lang.agents import Agent as Agent
-    from palmette.lang.agents import agent as agent
+    from palmette.lang.agents.results import AgentResult as AgentResult
+    from palmette.lang.agents.results import AgentStep as AgentStep
+    from palmette.lang.agents.agent import Agent as Agent
+    from palmette.lang.agents.agent import agent as agent
     from palmette.lang.backends.engine import Runtime as _Runtime
     from palmette.lang.backends.http import RuntimeEndpoint as RuntimeEndpoint
     from palmette.lang.backends.openai import OpenAI as OpenAI
@@ -118,9 +118,9 @@ if TYPE_CHECKING:
     from palmette.lang.default import set_default_backend as set_default_backend
     from palmette.lang.errors import ProgramError as ProgramError
     from palmette.lang.errors import TraceError as TraceError
-    from palmette.lang.graph import Graph as Graph
-    from palmette.lang.mcp import McpServer as McpServer
-    from palmette.lang.otel import export_spans as export_spans
+    from palmette.lang.compiling.graph import Graph as Graph
+    from palmette.lang.tools.mcp import McpServer as McpServer
+    from palmette.lang.traces.otel import export_spans as export_spans
     from palmette.lang.primitives import any_order as any_order
     from palmette.lang.primitives import assistant as assistant
     from palmette.lang.primitives import assistant_begin as assistant_begin
@@ -136,14 +136,14 @@ if TYPE_CHECKING:
     from palmette.lang.primitives import user_end as user_end
     from palmette.lang.program import Program as Program
     from palmette.lang.program import function as function
-    from palmette.lang.replay import Replay as Replay
+    from palmette.lang.traces.replay import Replay as Replay
     from palmette.lang.state import ProgramState as ProgramState
-    from palmette.lang.tools import Tool as Tool
-    from palmette.lang.tools import ToolCall as ToolCall
-    from palmette.lang.tools import ToolResult as ToolResult
-    from palmette.lang.tools import ToolSet as ToolSet
-    from palmette.lang.tools import tool as tool
-    from palmette.lang.trace import Trace as Trace
+    from palmette.lang.tools.tool import Tool as Tool
+    from palmette.lang.tools.tool import ToolCall as ToolCall
+    from palmette.lang.tools.tool import ToolResult as ToolResult
+    from palmette.lang.tools.tool import ToolSet as ToolSet
+    from palmette.lang.tools.tool import tool as tool
+    from palmette.lang.traces.trace import Trace as Trace
     from palmette.lang.types import NotOfType as NotOfType
     from palmette.runtime.config import EngineConfig as EngineConfig
     from palmette.runtime.engine import Engine as Engine

@@ -76,7 +76,7 @@ class Chatting(Protocol):
     """A backend that leads such conversations; not every one does."""
 
     def open_tool_chat(self, *, namespace: str = "", state: str = "") -> ToolChat:
-        """`state`: where the state that asks stands in its program's forks (lang/trace.py: TracedCall)."""
+        """`state`: where the state that asks stands in its program's forks (lang/traces/trace.py: TracedCall)."""
         ...
 
 

@@ -383,7 +383,7 @@ def _reached(address: str) -> str:
 
 def _only_defines(file: Path, defined: dict[str, Any]) -> list[str]:
     """The programs and agents of a file that has been run and has nothing in it that runs one."""
-    from palmette.lang.agents import Agent
+    from palmette.lang.agents.agent import Agent
     from palmette.lang.program import Program
 
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign)

@@ -14,7 +14,7 @@ from palmette.runtime.errors import InvalidRequest
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from palmette.lang.trace import Trace, TracedCall
+    from palmette.lang.traces.trace import Trace, TracedCall
 
 TEXT = 26  # characters of a call's text
 
@@ -27,8 +27,8 @@ def trace(
     ] = None,
 ) -> None:
     """Show what a program did: each call's time, tokens computed and reused, and what it waited for."""
-    from palmette.lang.timeline import timeline_html, timeline_svg
-    from palmette.lang.trace import Trace
+    from palmette.lang.traces.timeline import timeline_html, timeline_svg
+    from palmette.lang.traces.trace import Trace
 
     loaded = Trace.load(file)
     if timeline is not None and timeline.suffix not in (".svg", ".html"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from palmette.lang.trace import Trace, TracedCall
+from palmette.lang.traces.trace import Trace, TracedCall
 from palmette.runtime.cli.app import app
 from palmette.runtime.messages.replies import Usage
 

@@ -1,0 +1,1 @@
+"""Agents: a model that calls tools until it can answer."""

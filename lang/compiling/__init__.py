@@ -1,0 +1,1 @@
+"""Programs traced into graphs, and run as one request."""

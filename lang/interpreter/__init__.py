@@ -1,0 +1,1 @@
+"""How one state's nodes are executed, in order, on a backend."""

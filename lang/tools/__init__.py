@@ -1,0 +1,1 @@
+"""Typed functions that a model may call, ours and those of MCP servers."""
