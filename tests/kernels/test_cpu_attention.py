@@ -12,7 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palmette.kernels.cpu.build import AVX2, PORTABLE, BuildError, Target, build, detect_target, find_compiler
+from palmette.kernels.cpu.build import (
+    AVX2,
+    AVX512_BF16,
+    PORTABLE,
+    BuildError,
+    Target,
+    build,
+    detect_target,
+    find_compiler,
+)
 from palmette.kernels.cpu.library import Attention, Floats, Ints, KvStorage, LayerPages, Library
 from palmette.kernels.protocol import Batch
 from palmette.kernels.reference.kernels import ReferenceKernels
@@ -284,9 +293,12 @@ def test_int8_keeps_half_a_step(library: Library) -> None:
 def test_all_paths_give_the_same_bits(
     library: Library, kv: KvStorage, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    best = detect_target()
     paths = [PORTABLE, Target("avx2", tuple(f"-m{flag}" for flag in AVX2))]
-    if detect_target().name == "portable":
+    if best.name == "portable":
         paths = paths[:1]
+    if f"-m{AVX512_BF16}" in best.flags:
+        paths.append(Target("avx512-vnni", tuple(flag for flag in best.flags if flag != f"-m{AVX512_BF16}")))
     rows = (Row(0, 9, 0), Row(300, 330, 256), Row(700, 701, 256), Row(512, 513, 256))
     calls = [(i, row.first, row.end) for i, row in enumerate(rows)]
     case = Case(kv, 2, 3, 80, 16, rows, Attention(300, 20.0, np.zeros(6, np.float32)))
@@ -294,6 +306,22 @@ def test_all_paths_give_the_same_bits(
     for path in paths:
         other = Library(build(tmp_path_factory.getbasetemp() / "kernels", path))
         assert (bits(Stored.of(case, other, 16, share=True).attend(other, calls)) == bits(expected)).all(), path
+        assert_broken_queries_show(other, kv)
+    assert_broken_queries_show(library, kv)
+
+
+def assert_broken_queries_show(library: Library, kv: KvStorage) -> None:
+    """A NaN stays one, whichever bits it has, when queries are rounded to what KV is stored as."""
+    stored = Stored.of(Case(kv, 1, 1, 48, 16, (Row(0, 5, 0),), Attention()), library, 16, share=False)
+    for pattern in (0x7FC00000, 0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF):
+        for dim in (3, 31, 40):  # in whole vectors, and in what is left
+            q = np.ones((1, 1, 48), np.float32)
+            q.view(np.uint32)[..., dim] = pattern
+            out = library.attention(
+                q, stored.pages, kv_heads=1, positions=np.array([4], np.int32), row_starts=np.array([0, 1], np.int32),
+                tables=stored.tables,
+            )  # fmt: skip
+            assert np.isnan(out).all(), (hex(pattern), dim)
 
 
 def test_tanh(library: Library) -> None:

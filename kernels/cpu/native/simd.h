@@ -290,11 +290,13 @@ PALMETTE_INLINE vf add_dot(vu words, Bf16Pair x, vf sum) {
   return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)words, (__m512bh)_mm512_set1_epi32(int32_t(x.word)));
 }
 #else
-// Products of bfloat16 are exact in float, so the same numbers in multiply-adds give the same bits.
+// Products of bfloat16 are exact in float, so the same numbers in multiply-adds give the same bits, except that vdpbf16ps
+// takes numbers below 2^-126 as zero and leaves zero for them.
 struct Bf16Pair : FloatPair {};
 PALMETTE_INLINE vf rounded_to_bf16(vf x) {
   const vu bits = (vu)x;
-  return (vf)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+  const vf rounded = (vf)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+  return x == x ? rounded : x;  // stays NaN
 }
 static inline Bf16Pair bf16_pair(float even, float odd) {
   const auto rounded = [](float x) {
