@@ -6,6 +6,7 @@ One of the few modules that know every part. `build_core` is also what an engine
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -159,6 +160,11 @@ class Engine:
         self.frontend = build_frontend(self.config, files, LocalLink(core))
         self._thread.start()
         self.run(self._start())
+        # Python's collector goes over all there is each time that a quarter has been added. Programs make many objects
+        # beside a model's and libraries', so those that are there by now are left out of it until the engine is closed.
+        self._froze = gc.get_freeze_count() == 0
+        if self._froze:
+            gc.freeze()
 
     async def _start(self) -> None:
         self.frontend.start()
@@ -199,6 +205,8 @@ class Engine:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        if self._froze:
+            gc.unfreeze()
 
     def __enter__(self) -> Engine:
         return self

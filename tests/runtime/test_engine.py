@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -60,3 +62,21 @@ def test_a_closed_engine_says_so() -> None:
     engine.close()
     with pytest.raises(InvalidRequest, match="closed"):
         engine.generate("a")
+
+
+def test_the_collector_leaves_alone_what_was_there_before_the_engine() -> None:
+    """Until the engine is closed; what comes after is collected. In a process of its own: others have engines open."""
+    program = (
+        "import gc, weakref, palmette\n"
+        "class Cycle: pass\n"
+        "def cycle():\n"
+        "    one = Cycle(); one.itself = one\n"
+        "    return weakref.ref(one)\n"
+        "with palmette.Engine('tiny', kv_tokens=256, threads=1) as engine:\n"
+        "    with palmette.Engine('tiny', kv_tokens=256, threads=1): pass\n"
+        "    assert gc.get_freeze_count() > 10_000\n"
+        "    engine.generate('Once', max_tokens=2)\n"
+        "    later = cycle(); gc.collect(); assert later() is None\n"
+        "assert gc.get_freeze_count() == 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
