@@ -132,13 +132,16 @@ class ProgramError(PalmetteError):
 class UnknownVariable(KeyError):
     """A variable that the program has not written. `where`: the line that reads it."""
 
-    def __init__(self, name: object, known: Iterable[str]) -> None:
+    def __init__(self, name: object, known: Iterable[str], advice: str = "") -> None:
         self.where = caller()
         written = list(known)
         near = nearest(name, written)
-        hint = f" Did you mean {near!r}?" if near else " Write it first, as in s += gen(name)." if not written else ""
+        first = f"Write it first, as in s += gen({name!r})." if not written else ""
+        hint = advice or (f"Did you mean {near!r}?" if near else first)
         names = ", ".join(map(repr, written)) or "none yet"
-        super().__init__(f"{self.where}: the program has no variable {name!r}. Its variables: {names}.{hint}")
+        super().__init__(
+            f"{self.where}: the program has no variable {name!r}. Its variables: {names}.{hint and ' ' + hint}"
+        )
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -452,7 +452,10 @@ class ProgramState:
 
     def _variable(self, name: str) -> Variable:
         refuse_on(self._interpreter.loop)
-        variable = self._scope.find(name, wait=self._written_elsewhere())
+        try:
+            variable = self._scope.find(name, wait=self._written_elsewhere())
+        except UnknownVariable as error:
+            raise self._unknown(name) or error from None
         self._refuse_to_stall(variable.value)
         return variable
 
@@ -462,7 +465,17 @@ class ProgramState:
             self._author.refuse_to_stall(wanted)
 
     async def _avariable(self, name: str) -> Variable:
-        return await self._scope.afind(name, wait=self._written_elsewhere())
+        try:
+            return await self._scope.afind(name, wait=self._written_elsewhere())
+        except UnknownVariable as error:
+            raise self._unknown(name) or error from None
+
+    def _unknown(self, name: str) -> UnknownVariable | None:
+        """What to say of a variable that is not here, but in a fork."""
+        if not any(name in child._scope for child in self._children):
+            return None
+        advice = f"Its forks wrote it: forks.join() makes it a list here, or read forks[0][{name!r}]."
+        return UnknownVariable(name, (known.name for known in self._scope), advice)
 
     def _meta(self, variable: Variable) -> dict[str, Any]:
         if variable.meta is None:

@@ -23,6 +23,7 @@ CONTROL_HINT = (
     'Say it in the language, as in s += when(s["x"] == "yes", …), match("x", {…}) or repeat(…, until=…); or run the '
     "program as it is."
 )
+COMPUTING_HINT = 'Compute it with s.call("y", function, s["x"]), or run the program as it is.'
 
 
 class Formatter(Protocol):
@@ -128,7 +129,7 @@ class Symbol(Expr):
         self.refuse("decides what the program does")
 
     def __len__(self) -> int:
-        self.refuse("is asked for its length")
+        self.refuse("is asked for its length", COMPUTING_HINT)
 
     def __iter__(self) -> NoReturn:
         self.refuse("is iterated over")
@@ -137,7 +138,7 @@ class Symbol(Expr):
         self.refuse(f"is searched for {item!r}")
 
     def __getitem__(self, key: object) -> NoReturn:
-        self.refuse(f"is asked for its part {key!r}")
+        self.refuse(f"is asked for its part {key!r}", COMPUTING_HINT)
 
     def __hash__(self) -> int:
         self.refuse("is used as a key")
@@ -154,13 +155,13 @@ class Symbol(Expr):
     def __getattr__(self, attribute: str) -> NoReturn:
         if attribute.startswith("__"):
             raise AttributeError(attribute)  # Python's own questions
-        self.refuse(f"is asked for .{attribute}")
+        self.refuse(f"is asked for .{attribute}", COMPUTING_HINT)
 
     # Inside
 
     def _need_text(self, what: str) -> None:
         if not self.is_text:
-            self.refuse(what)
+            self.refuse(what, f"{COMPUTING_HINT} As text in a longer one: str(…) around it.")
 
     def _text_test(self, by: Comparison, other: object) -> Test:
         if not self.is_text or not isinstance(other, str):
@@ -220,7 +221,10 @@ class Test:
     __ror__ = __or__
 
     def __bool__(self) -> bool:
-        raise TraceError("The program decides by a value that is not there yet.", hint=CONTROL_HINT)
+        raise TraceError(
+            "The program decides by a value that is not there yet.",
+            hint=f"{CONTROL_HINT} Conditions are joined with & and |, not with `and` and `or`.",
+        )
 
     def __repr__(self) -> str:
         return shown(self.condition, lambda value: f"slot {value.slot}")

@@ -16,7 +16,7 @@ from palmette.lang.compiling.recording import Ambiguous, Recorder, Tracer, has_s
 from palmette.lang.compiling.symbols import Symbol, condition_of
 from palmette.lang.compiling.traced_flow import TracedFlow
 from palmette.lang.control import Control, Match, Repeat, When, decided, write
-from palmette.lang.errors import Location, ProgramError, TraceError, caller
+from palmette.lang.errors import Location, ProgramError, TraceError, UnknownVariable, caller
 from palmette.lang.interpreter.instructions import (
     Generation,
 )
@@ -187,7 +187,10 @@ class TracingState(ProgramState):
             raise TraceError(f"s.{what} tells what has been computed, and nothing is while a program is traced.")
 
     def _symbolic(self, name: str) -> Any:
-        value = self.tracer.values[self._scope.find(name, wait=False)]
+        try:
+            value = self.tracer.values[self._scope.find(name, wait=False)]
+        except UnknownVariable as error:
+            raise self._unknown(name) or error from None
         if isinstance(value, Ambiguous):
             raise TraceError(f"s[{name!r}] {value.why}.", hint="Give it another name in one of the branches.")
         return value

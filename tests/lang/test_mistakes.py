@@ -135,7 +135,7 @@ def test_a_variable_read_before_it_is_written() -> None:
         function(early).run()
     said = f"test_mistakes.py:{line_of(early, 'here')} in early: the program has no variable 'x'"
     assert said in str(caught.value)
-    assert "Write it first, as in s += gen(name)" in str(caught.value)
+    assert "Write it first, as in s += gen('x')" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,20 @@ def test_what_is_wrong_while_writing_names_the_line(wrong, said) -> None:
         function(careless).run()
     assert said in str(caught.value)
     assert "test_mistakes.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_fork_wrote_is_not_its_parent_s_before_the_join(engine: sgl.Engine, compiled: bool) -> None:
+    def unjoined(s):
+        forks = s.fork(2)
+        forks += "a" + gen("x", max_tokens=2)
+        s += "b" + s["x"][0]  # here
+
+    program = function(unjoined)
+    with pytest.raises(UnknownVariable) as caught:
+        (program.compile() if compiled else program).run(backend=engine)
+    said = f"{line_of(unjoined, 'here')} in unjoined: the program has no variable 'x'. Its variables: none yet."
+    assert f"{said} Its forks wrote it: forks.join()" in str(caught.value)
 
 
 def test_a_fork_used_after_its_join() -> None:
@@ -322,6 +336,27 @@ def test_whether_a_branch_was_taken_can_not_be_traced() -> None:
 
     with pytest.raises(TraceError, match=r"s\['w'\] hangs on the branch"):
         program.trace()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda s: when(s["n"] > 3 and s["n"] < 9, "a"), "joined with & and |"),
+        (lambda s: "sum: " + (s["n"] + 1), "s['n'] is added to something. Compute it with s.call("),
+        (lambda s: "sum: " + s["n"], "str(…) around it"),
+        (lambda s: s["w"][0], "s['w'] is asked for its part 0. Compute it with s.call("),
+        (lambda s: s["w"].split(), "s['w'] is asked for .split. Compute it with s.call("),
+        (lambda s: str(len(s["w"])), "Compute it with s.call("),
+    ],
+)
+def test_what_can_t_be_traced_says_how_it_can(wrong, said) -> None:
+    def program(s):
+        s += "a" + gen("n", type=int) + gen("w", max_tokens=2)
+        s += wrong(s)
+
+    with pytest.raises(TraceError) as caught:
+        function(program).trace()
+    assert said in str(caught.value)
 
 
 def test_a_misspelt_variable_says_the_same_compiled(engine: sgl.Engine) -> None:
