@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import reprlib
 from typing import Any
 
@@ -17,14 +18,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.messages.errors import is_messages_path, messages_error
-from palmette.runtime.api.methods import allowed_methods
+from palmette.runtime.api.methods import allowed_methods, meant_path
 from palmette.runtime.api.request_ids import RequestName, name_in
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, PalmetteError
 
 LONGEST_RETRY = 120  # seconds: whoever comes again finds things changed by then
 LONGEST_TEXT = 1000  # characters of a message; what a client sent is quoted in it, however long that is
+BASE_URLS = "http://HOST:PORT/v1 for OpenAI's clients, http://HOST:PORT for Anthropic's"
 
 log = logging.getLogger(__name__)
+
+_MISPLACED = (  # what stands a level too high or too low, as it does in another API
+    (
+        re.compile(r"tools\.\d+\.(name|description|parameters|strict|function|input_schema)"),
+        "Tools of chat completions are {'type': 'function', 'function': {'name', 'description', 'parameters'}}; those "
+        "of responses have the same beside 'type'; those of messages are {'name', 'description', 'input_schema'}.",
+    ),
+    (
+        re.compile(r"response_format\.json_schema\.(type|properties|required|title|\$defs|items)"),
+        "The schema stands in 'schema': 'json_schema': {'name': …, 'schema': {…}}.",
+    ),
+)
 
 _TYPES = {
     400: "invalid_request_error",
@@ -99,7 +113,8 @@ def invalid_body(error: pydantic.ValidationError, at: str = "") -> InvalidReques
 
 
 def unknown_field(path: str) -> InvalidRequest:
-    return InvalidRequest(f"{path!r} is not a field of this request.", hint="Check its name.", param=path)
+    hint = next((hint for pattern, hint in _MISPLACED if pattern.fullmatch(path)), "Check its name.")
+    return InvalidRequest(f"{path!r} is not a field of this request.", hint=hint, param=path)
 
 
 def _is_type_name(step: int | str) -> bool:
@@ -124,7 +139,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JsonResponse:
         where = f"{request.method} {request.url.path}"
-        body = failure(error.status_code, f"{where}: {error.detail}.", request.url.path)
+        meant = meant_path(app.routes, request.scope) if error.status_code == 404 else None
+        hint = f" Did you mean {meant}? The base URL is {BASE_URLS}." if meant is not None else ""
+        body = failure(error.status_code, f"{where}: {error.detail}.{hint}", request.url.path)
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = allowed_methods(app.routes, request.scope)

@@ -1,4 +1,5 @@
-"""Methods of HTTP beside those that routes name: HEAD is answered wherever GET is, and a 405 says what there is.
+"""Methods of HTTP beside those that routes name: HEAD is answered wherever GET is, a 405 says what there is, and a 404
+which path was meant.
 
 Knows the application's routes, not what they do. Used by app.py and errors.py.
 """
@@ -11,6 +12,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+MOST_PARTS = 8  # of a path whose meaning is guessed
 
 
 class HeadLikeGet:
@@ -31,6 +33,19 @@ def allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> str:
     routes = list(routes)
     found = [name for name in METHODS if any(_takes(route, {**scope, "method": name}) for route in routes)]
     return ", ".join(sorted([*found, *(["HEAD"] if "GET" in found else [])]))
+
+
+def meant_path(routes: Iterable[BaseRoute], scope: Scope) -> str | None:
+    """The path that a client with a wrong base URL meant: without /v1, with two of them, or with an endpoint in it."""
+    routes = list(routes)
+    parts = scope["path"].strip("/").split("/")
+    if len(parts) > MOST_PARTS:
+        return None
+    for at in range(len(parts)):
+        path = "/v1/" + "/".join(parts[at:])
+        if path != scope["path"] and any(_takes(route, {**scope, "path": path}) for route in routes):
+            return path
+    return None
 
 
 def _takes(route: BaseRoute, scope: Scope) -> bool:

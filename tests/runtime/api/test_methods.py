@@ -61,6 +61,51 @@ def test_a_method_that_there_is_not_is_answered_with_those_that_there_are(
     assert answer.headers["allow"] == allowed
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("POST", "/chat/completions", "/v1/chat/completions"),
+        ("POST", "/v1/chat/completions/chat/completions", "/v1/chat/completions"),
+        ("POST", "/v1/v1/messages", "/v1/messages"),
+        ("POST", "/api/v1/responses", "/v1/responses"),
+        ("GET", "/models", "/v1/models"),
+        ("POST", "/v1/moderations", None),
+        ("GET", "/chat/completions", None),
+        ("POST", "/a" * 2000 + "/completions", None),
+    ],
+)
+def test_a_path_of_a_wrong_base_url_is_answered_with_the_right_one(
+    http: httpx.Client, method: str, path: str, meant: str | None
+) -> None:
+    answer = http.request(method, path)
+    assert answer.status_code == 404
+    message = answer.json()["error"]["message"]
+    assert (f"Did you mean {meant}?" in message) if meant else ("Did you mean" not in message)
+
+
+MESSAGES = [{"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        ("/v1/chat/completions", {"tools": [{"type": "function", "name": "f"}]}, "'function': {'name'"),
+        ("/v1/messages", {"tools": [{"name": "f", "parameters": {}}], "max_tokens": 1}, "'input_schema'"),
+        ("/v1/chat/completions",
+         {"response_format": {"type": "json_schema", "json_schema": {"type": "object", "properties": {}}}},
+         "in 'schema'"),
+    ],
+)  # fmt: skip
+def test_what_stands_where_another_api_has_it_is_said_where_it_goes(
+    http: httpx.Client, path: str, fields: dict[str, Any], words: str
+) -> None:
+    answer = http.post(path, json={"messages": MESSAGES, **fields})
+    assert answer.status_code == 400
+    message = answer.json()["error"]["message"]
+    assert "is not a field of this request" in message
+    assert words in message
+
+
 def test_models_for_clients_of_either_kind(tiny: LiveServer) -> None:
     ours = openai.OpenAI(base_url=f"{tiny.url}/v1", api_key="none")
     theirs = anthropic.Anthropic(base_url=tiny.url, api_key="none")
