@@ -8,6 +8,7 @@ each of them with EngineDied, and a reply of an earlier engine is dropped. Knows
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import threading
 import time
@@ -31,6 +32,7 @@ from palmette.runtime.messages.replies import (
 from palmette.runtime.messages.requests import Asked, Request, RequestBatch
 
 HEARTBEAT_SECONDS = 1.0
+EXIT_SECONDS = 30.0  # for the step under way when Python exits
 READABLE = int(zmq.POLLIN)
 MOST_BATCHES = 32  # of replies read in one turn of the event loop
 
@@ -142,6 +144,7 @@ class LocalLink:
         deliver([self._core.ready])
         self._thread = threading.Thread(target=self._run, name="palmette-engine", daemon=True)
         self._thread.start()
+        atexit.register(self._stop_at_exit)
 
     def send(self, request: Request) -> None:
         self._open.note_sent(request)
@@ -154,12 +157,24 @@ class LocalLink:
             self._wake.notify()
 
     async def close(self) -> None:
+        self._stop()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+            atexit.unregister(self._stop_at_exit)
+        self._fail_open()
+
+    def _stop(self) -> None:
         with self._wake:
             self._closing = True
             self._wake.notify()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
-        self._fail_open()
+
+    def _stop_at_exit(self) -> None:
+        """Python's exit ends threads that ask for its lock; one that comes out of a kernel then would abort the
+        process. So the engine's is let end by itself."""
+        assert self._thread is not None
+        self._stop()
+        self._thread.join(EXIT_SECONDS)
+        self._call(lambda _: self._fail_open(), None)
 
     def _run(self) -> None:
         """The engine's thread: receive, step, emit."""

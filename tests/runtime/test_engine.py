@@ -64,6 +64,23 @@ def test_a_closed_engine_says_so() -> None:
         engine.generate("a")
 
 
+def test_a_script_may_end_while_its_engine_works() -> None:
+    """Python's exit must not take the engine's thread out of a kernel; that aborted one exit in ten or so."""
+    program = (
+        "import atexit, threading, palmette\n"
+        "atexit.register(lambda: print([thread.name for thread in threading.enumerate()]))\n"  # behind the engine's
+        "engine = palmette.Engine('tiny', kv_tokens=4096, threads=1)\n"
+        "@palmette.function\n"
+        "def long(s): s += 'Once' + palmette.gen('x', max_tokens=2000, ignore_eos=True)\n"
+        "state = long.run(backend=engine, stream=True)\n"
+        "next(iter(state.text_iter('x')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "palmette-front" in done.stdout
+    assert "palmette-engine" not in done.stdout
+
+
 def test_the_collector_leaves_alone_what_was_there_before_the_engine() -> None:
     """Until the engine is closed; what comes after is collected. In a process of its own: others have engines open."""
     program = (
