@@ -83,9 +83,12 @@ def _foreign(tool: Mapping[str, Any], path: str, kind: str) -> Unsupported | Non
     given = tool.get("type")
     if not isinstance(given, str) or given == kind:
         return None
+    hint = "Tools are functions here, which the client runs: describe it as one."
+    if given == "function":
+        hint = "That is how OpenAI writes it; here it is {'name': …, 'description': …, 'input_schema': {…}}."
     return Unsupported(
         f"{path}: a tool of type {reprlib.repr(given)} is not supported.",
-        hint="Tools are functions here, which the client runs: describe it as one.",
+        hint=hint,
         param=f"{path}.type",
     )
 
