@@ -120,7 +120,8 @@ class AgentLoop:
         while True:
             number = len(result.steps) + 1
             limit = self._limit(number, spent)
-            turn, tokens = yield from self._turn(s, number, limit is not None)
+            must_call = sum(bool(step.calls) for step in result.steps) < self.least_calls
+            turn, tokens = yield from self._turn(s, number, last=limit is not None, must_call=must_call)
             spent += tokens
             if turn.answered:
                 result.ended, result._answer = limit or "answered", turn.answer
@@ -140,9 +141,11 @@ class AgentLoop:
             return "tokens"
         return None
 
-    def _turn(self, s: ProgramState, number: int, last: bool) -> Generator[_Read, Any, tuple[Turn, int]]:
+    def _turn(
+        self, s: ProgramState, number: int, *, last: bool, must_call: bool
+    ) -> Generator[_Read, Any, tuple[Turn, int]]:
         """What the model does next, and how many tokens it wrote."""
-        writing = self.turns.write(s, f"{self.name}.{number}", last=last, must_call=number <= self.least_calls)
+        writing = self.turns.write(s, f"{self.name}.{number}", last=last, must_call=must_call)
         spent, value = 0, None
         while True:
             try:

@@ -153,10 +153,11 @@ def test_typed_answers_and_wrong_ones() -> None:
 
 
 def test_tools_must_be_called_so_often() -> None:
-    backend = sgl.ScriptedBackend([call("population", city="Lima"), final(".")])
+    """A turn that was cut off has called nothing, and doesn't count."""
+    backend = sgl.ScriptedBackend(["{", call("population", city="Lima"), final(".")])
     agent([population], least_calls=1).run("?", backend=backend)
     schemas = [what[1].constraint.grammar.text for verb, what in backend.calls if verb == "generate"]
-    assert ["final_answer" in schema for schema in schemas] == [False, True]
+    assert ["final_answer" in schema for schema in schemas] == [False, False, True]
 
 
 def test_the_branch_is_pinned_while_tools_run() -> None:
