@@ -165,6 +165,7 @@ def tiny_server() -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.slow
 @pytest.mark.server
 async def test_programs_and_plain_calls_do_the_same_work_on_one_server(tiny_server: str) -> None:
     endpoint = await asyncio.to_thread(pt.RuntimeEndpoint, tiny_server)

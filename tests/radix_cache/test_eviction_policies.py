@@ -332,6 +332,7 @@ def test_invariants_hold_while_it_learns(page_size: int, requests: list[list[int
         assert learner._cached == sum(len(node.key) for node in cache.tree.nodes())
 
 
+@pytest.mark.slow
 def test_a_request_leaves_no_memory_behind() -> None:
     """Thousands of requests, all different, cost what hundreds did: what is remembered has fixed places."""
     clock, random = Clock(), Random(0)

@@ -60,6 +60,7 @@ def test_the_figures_of_the_tiny_model(tmp_path: Path) -> None:
     assert record["load_before"]["average"] is not None
 
 
+@pytest.mark.slow
 def test_a_pool_too_small_for_a_workload_leaves_it_out(tmp_path: Path) -> None:
     record_file = tmp_path / "bench.json"
     result = invoke("-m", "tiny", "--kernels", "portable", "--repeats", "1", "--json", str(record_file),

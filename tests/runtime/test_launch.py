@@ -179,6 +179,7 @@ def test_the_first_signal_drains(start: Callable[..., Server], number: int) -> N
     assert not engine.is_running()
 
 
+@pytest.mark.slow
 def test_what_the_drain_does_not_see_end_is_told(start: Callable[..., Server]) -> None:
     server = start(drain=0.5, kv_tokens=64_000)
     body = {"prompt": "def", "stream": True, "max_tokens": 2000, "ignore_eos": True, "n": 24, "logprobs": 20}
@@ -258,6 +259,7 @@ def compiling(start: Callable[..., Server], **options: object) -> tuple[Server, 
     return server, asked, server.family()
 
 
+@pytest.mark.slow
 def test_a_grammar_that_compiles_is_waited_for_as_long_as_the_drain_has(start: Callable[..., Server]) -> None:
     server, asked, family = compiling(start, drain=0.5)
     begun = time.monotonic()
@@ -270,6 +272,7 @@ def test_a_grammar_that_compiles_is_waited_for_as_long_as_the_drain_has(start: C
     assert all_gone(family)
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_a_grammar(start: Callable[..., Server]) -> None:
     server, asked, family = compiling(start, drain=60)
     server.process.send_signal(signal.SIGTERM)
