@@ -1,7 +1,8 @@
 """What a program's flow hangs on, said in the language: when, match and repeat. They run as they are, and compile.
 
 A condition is a bool, or a function of the state that gives one (`lambda s: s["x"] == "yes"`). A body is text, an
-expression, or a function of the state. States call `run`; tracing (tracing.py) takes the same nodes into a graph.
+expression, or a function of the state. States call `run`; tracing (compiling/tracing.py) takes the same nodes into a
+graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Programs: `@function`, and running them once, in batches, streaming, from threads or coroutines.
 
 The face of what a program can do; arguments are fitted in calls.py, bodies run in bodies.py, batches in batches.py,
-compiled runs in compiling.py.
+compiled runs in compiling/compiled.py.
 """
 
 from __future__ import annotations

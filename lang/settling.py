@@ -1,5 +1,5 @@
 """What a program appends, settled where it is written: parameters from the gen, the run and the defaults; variables
-declared; turns checked; seeds drawn for forks. What is settled can be executed (instructions.py).
+declared; turns checked; seeds drawn for forks. What is settled can be executed (interpreter/instructions.py).
 
 One Settling a state, in the program's thread; knows no backend.
 """

@@ -67,6 +67,9 @@ TORCH_FREE_CACHE = ("key", "node", "tree", "eviction", "pages", "cache", "invari
 # Modules that import ours inside a function, each with its reason.
 LAZY = {"runtime.checkpoint.resolve": "a start that has its model shouldn't wait for the download's imports"}
 
+# Files of others that ours speak of.
+OF_OTHERS = {"encoding/encoding_dsv32.py"}
+
 # Files that may be longer than 600 lines, each with its reason.
 LONG_FILES: dict[str, str] = {}
 
@@ -205,6 +208,20 @@ def test_the_architecture_page_lists_every_file(root: Path) -> None:
         if path.name != "__init__.py" or len(path.read_text().splitlines()) > 3
     }
     assert listed == present, f"not on the page: {sorted(present - listed)}; gone: {sorted(listed - present)}"
+
+
+def test_files_that_are_spoken_of_exist(root: Path) -> None:
+    """In docstrings and comments: a name alone is of the same folder or the one above, a path may leave out its
+    beginning."""
+    there = [str(path.relative_to(root)) for _, path in modules(root)]
+    gone = []
+    for _, path in modules(root):
+        for spoken in re.findall(r"""(?<![\w"'`/.*])((?:\w+/)*\w+\.py)\b(?!["'])""", path.read_text()):
+            beside = (path.parent / spoken, path.parent.parent / spoken, root / spoken)
+            known = "/" in spoken and any(each.endswith(spoken) for each in there)
+            if not (known or spoken in OF_OTHERS or any(each.exists() for each in beside)):
+                gone.append(f"{path.relative_to(root)} speaks of {spoken}")
+    assert gone == []
 
 
 def test_the_line_that_picks_the_next_is_where_the_page_says(root: Path) -> None:

@@ -31,13 +31,13 @@ from palmette.lang.interpreter.instructions import (
     ScopeEnd,
     Selection,
 )
+from palmette.lang.interpreter.planning import part_of
 from palmette.lang.interpreter.variables import Scope, Variable
 from palmette.lang.nodes import Expr, RoleBegin, RoleEnd, TextNode
 from palmette.lang.settling import REASONING_SUFFIX
 from palmette.lang.types import OutputType
 from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.messages import programs as plans
-from palmette.runtime.messages.branches import BeginRole, EndRole, Text
 from palmette.runtime.messages.programs import MOST_OPERATIONS, Insert, Operation, Piece, Plan, Value
 from palmette.runtime.messages.sampling import SamplingParams
 
@@ -301,15 +301,7 @@ class Recorder(Executor):
 
 
 def _piece(node: Passive) -> Piece:
-    match node:
-        case TextNode(text):
-            return Text(text)
-        case RoleBegin(role):
-            return BeginRole(role)
-        case RoleEnd(role):
-            return EndRole(role)
-        case Symbol():
-            return Insert(node.value)
+    return Insert(node.value) if isinstance(node, Symbol) else part_of(node)
 
 
 def has_symbols(value: Any) -> bool:

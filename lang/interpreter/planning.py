@@ -60,7 +60,7 @@ def plan(batch: Sequence[tuple[Node, Location]], pending: Sequence[Part]) -> tup
     return planned, passive
 
 
-def part_of(node: Node) -> Part:
+def part_of(node: Node) -> Text | BeginRole | EndRole:
     """What a node that computes nothing appends."""
     match node:
         case TextNode(text):

@@ -1,8 +1,8 @@
 """What a source comes to before a vocabulary comes in: automata, or rules for llguidance; of a source for another
 library, that it builds it within bounds. It crosses processes.
 
-Drawn by drawing.py, here or in a child process (contained.py); `drawing.finish` makes a Grammar of it. Knows no tokens
-but the ids that rules name.
+Drawn by compiling/drawing.py, here or in a child process (compiling/contained.py); `drawing.finish` makes a Grammar of
+it. Knows no tokens but the ids that rules name.
 """
 
 from __future__ import annotations

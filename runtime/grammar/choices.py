@@ -1,6 +1,6 @@
 """kind "choices": the output is one of a list of strings, drawn token by token with the sampling parameters.
 
-Drawn for drawing.py. The automaton is that of a regex of plain alternatives.
+Drawn for compiling/drawing.py. The automaton is that of a regex of plain alternatives.
 """
 
 from __future__ import annotations

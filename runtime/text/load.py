@@ -1,4 +1,5 @@
-"""The tokenizer of a model that resolve.py found. Called by the frontend and by the engine (for its vocabulary)."""
+"""The tokenizer of a model that checkpoint/resolve.py found. Called by the frontend, and by the engine for its
+vocabulary."""
 
 from __future__ import annotations
 

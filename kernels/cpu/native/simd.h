@@ -175,19 +175,19 @@ PALMETTE_INLINE float max_lanes(vf x) {
   return x[0];
 }
 // The same tree over the lanes of each of M vectors at once, the halves of several in one: lane r of the result is of x[r],
-// from `FROM` on. HALF: the lanes that are left of each.
-template <int HALF = 1, int FROM = 0, int M, class F> PALMETTE_INLINE vf fold_lanes(const vf (&x)[M], F&& add) {
+// from `FROM` on. HALF: the lanes that are left of each. `join`: + or max, lane by lane.
+template <int HALF = 1, int FROM = 0, int M, class F> PALMETTE_INLINE vf fold_lanes(const vf (&x)[M], F&& join) {
   if constexpr (HALF == LANES) {
     return x[FROM];
   } else {
     constexpr int NEXT = FROM + LANES / HALF / 2;
-    const vf a = fold_lanes<2 * HALF, FROM>(x, add), b = fold_lanes<2 * HALF, (NEXT < M ? NEXT : FROM)>(x, add);
+    const vf a = fold_lanes<2 * HALF, FROM>(x, join), b = fold_lanes<2 * HALF, (NEXT < M ? NEXT : FROM)>(x, join);
     constexpr auto at = [](int i) { return i / HALF * 2 * HALF + i % HALF; };
 #define PALMETTE_HALVES(OF) __builtin_shufflevector(a, b, OF(0), OF(1), OF(2), OF(3), OF(4), OF(5), OF(6), OF(7), OF(8), \
                                                     OF(9), OF(10), OF(11), OF(12), OF(13), OF(14), OF(15))
 #define PALMETTE_LOWER(i) at(i)
 #define PALMETTE_UPPER(i) at(i) + HALF
-    return add(PALMETTE_HALVES(PALMETTE_LOWER), PALMETTE_HALVES(PALMETTE_UPPER));
+    return join(PALMETTE_HALVES(PALMETTE_LOWER), PALMETTE_HALVES(PALMETTE_UPPER));
 #undef PALMETTE_HALVES
 #undef PALMETTE_LOWER
 #undef PALMETTE_UPPER

@@ -1,5 +1,5 @@
 """What a model writes as Anthropic's content blocks: the events of a stream, and a whole message, which is made of the
-same events, so that both say the same. Pure; used by messages.py.
+same events, so that both say the same. Pure; used by routes.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A request of /v1/messages read into the frontend's terms (runtime/frontend/chat_turn.py): its tools, the choice among
-them, and whether the model thinks; the conversation is read in conversation.py. Used by messages.py; knows no
+them, and whether the model thinks; the conversation is read in conversation.py. Used by routes.py; knows no
 answers.
 """
 

@@ -1,4 +1,4 @@
-"""Our chunks in OpenAI's forms: usage, log-probabilities, finish reasons. Pure functions; used by api/openai.py."""
+"""Our chunks in OpenAI's forms: usage, log-probabilities, finish reasons. Pure; used by the other surfaces, too."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Items of a response: what a client sends made whole (`read_items`), and made into the messages of a chat turn
 (`messages_of`), which is the way of kept items too; tools, and the choice among them.
 
-Used by responses.py. Knows no answers and no store: references to kept items are followed by what it is given.
+Used by routes.py. Knows no answers and no store: references to kept items are followed by what it is given.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A response being made: one generation, read to its end for a client that waits, or beside it.
 
-Used by responses.py, which has the routes. Knows the store, where it puts what has ended.
+Used by routes.py, which has the routes. Knows the store, where it puts what has ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The chunks of one generation as a response: its output items, and the events that tell of them.
 
 Whole answers and streams come from here alike: a whole answer is the response behind the last event. Pure; knows
-neither HTTP nor what is kept. Used by responses.py.
+neither HTTP nor what is kept. Used by routes.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Responses that are kept: bounded by their number and bytes, each for the caller that made it.
 
 A conversation is a chain of turns. Turns are shared by all responses that go on from them, and counted once, for as
-long as one of those is kept. Used by responses.py; knows nothing of how responses are made.
+long as one of those is kept. Used by routes.py; knows nothing of how responses are made.
 """
 
 from __future__ import annotations

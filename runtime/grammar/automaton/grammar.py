@@ -1,6 +1,6 @@
 """A grammar whose language is an automaton's, and the matcher of one output under it.
 
-Made by regex.py and choices.py; used by the scheduler and by people through the protocol.
+Made by regex/compile.py and grammar/choices.py; used by the scheduler and by people through the protocol.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How deeply llguidance recurses over a Lark text, told before it does: beyond its stack it takes the process with it.
 
 It follows each rule into the rules it uses, and each group into its parts. A bound for every order in which it may do
-so: rules that need one another count together. Knows Lark's form only; called by llg.py for every text.
+so: rules that need one another count together. Knows Lark's form only; called by start.py for every text.
 """
 
 from __future__ import annotations

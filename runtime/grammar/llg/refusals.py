@@ -1,7 +1,7 @@
 """What llguidance refuses, in our own words: what is wrong, where where that is known, and what to do.
 
 A source that people wrote for llguidance (kind "lark") keeps its line and column; rules that were made here have none
-that anybody could look up. Called by llg.py.
+that anybody could look up. Called by start.py and matcher.py.
 """
 
 from __future__ import annotations

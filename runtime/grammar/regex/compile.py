@@ -1,6 +1,6 @@
 """kind "regex": the output as a whole matches a regular expression, read as Python's `re` reads it.
 
-Drawn for drawing.py. An automaton of our own where it stays within bounds, else llguidance's.
+Drawn for compiling/drawing.py. An automaton of our own where it stays within bounds, else llguidance's.
 """
 
 from __future__ import annotations

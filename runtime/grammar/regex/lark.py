@@ -1,7 +1,7 @@
 """A pattern's tree as a regex of llguidance, which makes states only as an output meets them.
 
 For patterns whose automaton would be too large. Every set is written out in code points, so that it means exactly what
-it means to the automaton. Called by regex.py.
+it means to the automaton. Called by compile.py.
 """
 
 from __future__ import annotations

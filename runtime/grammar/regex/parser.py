@@ -1,6 +1,6 @@
 """Python's regular expressions (str patterns of `re`) → a tree, every refusal with its position in the pattern.
 
-Called by regex.py. Follows `re` in what a pattern means, and takes in addition `\\p{…}`, `\\z` and `(?<name>…)`.
+Called by compile.py. Follows `re` in what a pattern means, and takes in addition `\\p{…}`, `\\z` and `(?<name>…)`.
 What is no regular language, or can't be told from what follows alone, is refused: back-references, look-behind,
 `\\b` and `\\B`, conditionals, atomic groups and possessive repeats.
 """

@@ -1,6 +1,6 @@
 """Reads the patterns of JSON Schema: ECMA-262 regular expressions with the u flag's character semantics.
 
-A pattern becomes a tree of nodes; json_strings.py writes trees as terminals, names.py asks them about property names.
+A pattern becomes a tree of nodes; json_strings.py writes trees as terminals, found.py asks them about property names.
 Refused, with the position: back-references, look-behind, word boundaries, flags, and scripts in \\p{…}.
 """
 

@@ -1,7 +1,7 @@
 """What a goal comes to: a union of shapes, each of one JSON type, whose children are goals again.
 
 A goal is a set of claims (a schema holds, or doesn't) that one value must meet together. goals.py turns goals into
-shapes, grammar_rules.py turns shapes into rules.
+shapes, rules.py turns shapes into rules.
 """
 
 from __future__ import annotations
