@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,6 +31,22 @@ if "PALMETTE_TEST_NATIVE_FLAGS" in os.environ:
 @pytest.fixture(scope="session")
 def root() -> Path:
     return ROOT
+
+
+@pytest.fixture
+def slow_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of this process's engines take 20 ms at least, or `param` seconds. The tiny model gives ten thousand tokens a second, so no
+    number of tokens is long enough for what a test does meanwhile, where its thread waits for the processor."""
+    from palmette.runtime.worker.worker import CpuWorker
+
+    seconds = getattr(request, "param", 0.02)
+    forward = CpuWorker.forward
+
+    def slowly(self: CpuWorker, plan: Any) -> Any:
+        time.sleep(seconds)
+        return forward(self, plan)
+
+    monkeypatch.setattr(CpuWorker, "forward", slowly)
 
 
 @pytest.fixture

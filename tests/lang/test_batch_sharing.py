@@ -208,6 +208,7 @@ def test_what_is_no_list_of_texts() -> None:
 # Side by side
 
 
+@pytest.mark.usefixtures("slow_steps")
 @pytest.mark.parametrize("way", ["forks", "copies", "compiled"])
 def test_independent_gens_of_one_state_run_side_by_side(engine: sgl.Engine, way: str) -> None:
     """Gens that don't stand in each other's text."""
@@ -217,13 +218,13 @@ def test_independent_gens_of_one_state_run_side_by_side(engine: sgl.Engine, way:
         s += "Once "
         if way == "forks":
             forks = s.fork(2)
-            forks += gen("a", max_tokens=200, ignore_eos=True, timeout=60)
+            forks += gen("a", max_tokens=20, ignore_eos=True, timeout=60)
         else:
             with s.copy() as one:
-                one += "one " + gen("a", max_tokens=200, ignore_eos=True)
+                one += "one " + gen("a", max_tokens=20, ignore_eos=True)
             with s.copy() as other:
-                other += "two " + gen("b", max_tokens=200, ignore_eos=True)
-        s += gen("c", max_tokens=200, ignore_eos=True)
+                other += "two " + gen("b", max_tokens=20, ignore_eos=True)
+        s += gen("c", max_tokens=20, ignore_eos=True)
 
     start = time.monotonic()
     state = (program.compile() if way == "compiled" else program).run(backend=engine)

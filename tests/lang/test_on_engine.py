@@ -189,6 +189,7 @@ def test_branches_are_released(endpoint, table) -> None:
     until(lambda: len(table) == before)
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_an_abandoned_program_stops_generating(engine) -> None:
     @function
     def endless(s):
@@ -225,6 +226,7 @@ async def test_async_programs(real) -> None:
     assert [state.ret_value for state in states] == [state["answer"] for state in states]
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_closing_the_engine_fails_what_runs_and_hangs_nobody() -> None:
     runtime = sgl.Runtime(model_path="tiny", kv_tokens=4096, threads=1)
 

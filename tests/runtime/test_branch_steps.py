@@ -87,6 +87,7 @@ def test_an_error_stops_the_steps_and_keeps_those_before(engine: Engine) -> None
     engine.run(main())
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_the_last_steps_close_the_branch_however_they_end(engine: Engine) -> None:
     async def main() -> None:
         branch = await engine.frontend.open_branch()

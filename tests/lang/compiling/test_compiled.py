@@ -306,6 +306,7 @@ def test_what_cant_be_traced_raises_or_is_interpreted(engine) -> None:
     assert "length" in str(program.not_compiled)
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_cancelling_and_deadlines_abort(engine) -> None:
     @function
     def endless(s):

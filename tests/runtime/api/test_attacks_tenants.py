@@ -57,6 +57,7 @@ def test_branches(ann: httpx.Client, bob: httpx.Client, verb: str, body: dict[st
     assert ann.delete(f"/v1/branches/{branch}").json() == {"closed": True}
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_ids_that_clients_choose(ann: httpx.Client, bob: httpx.Client) -> None:
     """Both may use the same one; ending it ends one's own."""
     with ann.stream("POST", "/generate", json=LONG) as running:

@@ -141,7 +141,8 @@ def test_a_body_behind_its_answer_is_not_read_for_ever(monkeypatch: pytest.Monke
         drip(client, b" " * 200)
 
 
-def test_a_reader_that_takes_nothing_is_dropped_and_its_request_with_it() -> None:
+@pytest.mark.parametrize("slow_steps", [0.002], indirect=True)
+def test_a_reader_that_takes_nothing_is_dropped_and_its_request_with_it(slow_steps: None) -> None:
     """Others are served meanwhile; afterwards nothing runs, and no page is held."""
     body = json.dumps(
         {"prompt": "def", "stream": True, "max_tokens": 1900, "ignore_eos": True, "n": 2, "logprobs": 64}

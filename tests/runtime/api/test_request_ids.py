@@ -114,6 +114,7 @@ def test_the_clients_find_it(tiny: LiveServer) -> None:
     assert OURS.fullmatch(unknown.value.request_id or "")
 
 
+@pytest.mark.usefixtures("slow_steps")
 def test_the_engine_s_request_bears_our_part_and_two_clients_may_choose_one_name(tiny: LiveServer) -> None:
     long = {"text": "a", "max_tokens": 1500, "ignore_eos": True, "stream": True}
     named = {"x-request-id": "same"}
