@@ -35,8 +35,11 @@ def root() -> Path:
 
 @pytest.fixture
 def slow_steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of this process's engines take 20 ms at least, or `param` seconds. The tiny model gives ten thousand tokens a second, so no
-    number of tokens is long enough for what a test does meanwhile, where its thread waits for the processor."""
+    """Steps of this process's engines take 20 ms at least, or `param` seconds.
+
+    The tiny model gives ten thousand tokens a second, so no number of tokens is long enough for what a test does
+    meanwhile where its thread waits for the processor.
+    """
     from palmette.runtime.worker.worker import CpuWorker
 
     seconds = getattr(request, "param", 0.02)
