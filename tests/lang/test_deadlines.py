@@ -86,13 +86,13 @@ def test_deadlines_of_a_batch_count_from_each_program() -> None:
     @function
     def program(s, word):
         s += word + gen("x")
-        time.sleep(0.08)
+        time.sleep(0.3)
         s["x"]
 
     scripted = sgl.ScriptedBackend(slow)
-    items = [{"word": "go"}] * 3 + [{"word": "wait"}]
-    states = program.run_batch(items, num_threads=1, deadline=0.2, backend=scripted)
-    assert [state.error() is None for state in states] == [True, True, True, False]
+    items = [{"word": "go"}] * 4 + [{"word": "wait"}]
+    states = program.run_batch(items, num_threads=1, deadline=1.0, backend=scripted)
+    assert [state.error() is None for state in states] == [True, True, True, True, False]
 
 
 async def test_deadlines_of_coroutines() -> None:

@@ -144,11 +144,11 @@ def test_a_tool_that_hangs_holds_nobody() -> None:
     @tool(timeout=0.05)
     def hangs() -> None:
         """Takes long."""
-        time.sleep(1)
+        time.sleep(4)
 
     start = time.monotonic()
     results = ToolSet([hangs, add]).run([ToolCall("hangs", {}), ToolCall("sum", {"numbers": [1]})])
-    assert time.monotonic() - start < 0.9
+    assert time.monotonic() - start < 3.5
     assert [result.failed for result in results] == [True, False]
 
 
