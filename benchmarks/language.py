@@ -226,7 +226,7 @@ async def bare_wire_requests(url: str, count: int) -> float:
         async with server.request(
             "POST", "/v1/branches/run", msgspec.json.encode(one_call(f"what is {number}?"))
         ) as answer:
-            async for _ in answer.pieces:
+            while await answer.read():
                 pass
 
     await once(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +18,7 @@ import msgspec
 from palmette.lang.backends.base import BackendBranch, ProgramRun, Result, ToolChat
 from palmette.lang.backends.chat_json import PostedChat
 from palmette.lang.backends.http_programs import HttpProgramRun
-from palmette.lang.backends.wire import CONNECT_SECONDS, Answer, Server
+from palmette.lang.backends.wire import CONNECT_SECONDS, Events, Exchange, Server
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
 from palmette.runtime.messages.branches import (
@@ -58,7 +58,6 @@ class HttpBackend:
         self._verify = verify
         self._server: Server | None = None
         self._closed = False
-        self._running: set[asyncio.Future[None]] = set()
         self._ended: deque[str] = deque()
         self._closing: asyncio.Task[None] | None = None
 
@@ -125,30 +124,20 @@ class HttpBackend:
         """Close the connections, for good; verbs that run get a moment to end."""
         await self._close_branches()
         self._closed = True
-        if self._running:
-            await asyncio.wait(set(self._running), timeout=CLOSE_SECONDS)
+        if self._server is not None:
+            await self._server.drained(CLOSE_SECONDS)
         if self._closing is not None:
             self._closing.cancel()
         if self._server is not None:
             self._server.close()
 
-    @contextlib.asynccontextmanager
-    async def request(self, path: str, body: bytes) -> AsyncIterator[Answer]:
+    def request(self, path: str, body: bytes) -> Exchange:
         """A POST. A server that can't be reached is EngineDied."""
         if self._closed:
             raise EngineDied(f"The connection to {self.url} was shut down.", hint="Make a new RuntimeEndpoint.")
         if self._server is None:  # made on the loop that uses it
-            self._server = Server(self.url, self._headers, verify=self._verify)
-        running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running.add(running)
-        try:
-            async with self._server.request("POST", path, body) as answer:
-                yield answer
-        except OSError as error:
-            raise self.unreachable(error) from error
-        finally:
-            self._running.discard(running)
-            running.set_result(None)
+            self._server = Server(self.url, self._headers, verify=self._verify, failed=self.unreachable)
+        return self._server.request("POST", path, body)
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         async with self.request(path, msgspec.json.encode(body)) as answer:
@@ -211,7 +200,7 @@ class HttpBranch:
         async with self._backend.request(RUN, msgspec.json.encode(body)) as answer:
             if not answer.ok:
                 _answered("POST", self._backend.url + RUN, answer.status, await answer.body())
-            async for data in _events(answer.pieces):
+            async for data in Events(answer):
                 if data == b"[DONE]":
                     finished = True
                     continue
@@ -251,15 +240,6 @@ class HttpBranch:
 
 
 _decode_reply = msgspec.json.Decoder(StepReply).decode
-
-
-async def _events(data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of server-sent events, each on one line, as this server writes them."""
-    rest = b""
-    async for piece in data:
-        *lines, rest = (rest + piece).split(b"\n\n")
-        for line in lines:
-            yield line.removeprefix(b"data: ")
 
 
 def _parts(parts: Sequence[Part]) -> list[dict[str, Any]]:

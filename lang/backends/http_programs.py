@@ -5,13 +5,12 @@ Used by http.py only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 import msgspec
 
-from palmette.lang.backends.wire import Answer
+from palmette.lang.backends.wire import Events, Exchange
 from palmette.runtime.errors import EngineDied, from_info
 from palmette.runtime.messages.programs import CallResult, ProgramEvent, RunProgram
 
@@ -23,7 +22,7 @@ class ServerLike(Protocol):
 
     url: str
 
-    def request(self, path: str, body: bytes) -> AbstractAsyncContextManager[Answer]: ...
+    def request(self, path: str, body: bytes) -> Exchange: ...
 
     def check(self, path: str, status: int, body: bytes) -> dict[str, Any]:
         """Raises the server's error of an answer that is none."""
@@ -43,7 +42,7 @@ class HttpProgramRun:
         async with self._server.request(PROGRAMS, msgspec.json.encode(self._request)) as answer:
             if not answer.ok:
                 self._server.check(PROGRAMS, answer.status, await answer.body())
-            async for data in _lines(answer.pieces):
+            async for data in Events(answer):
                 if data == b"[DONE]":
                     finished = True
                     continue
@@ -64,11 +63,3 @@ class HttpProgramRun:
 
 
 _decode = msgspec.json.Decoder(ProgramEvent).decode
-
-
-async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
-    async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n\n")
-        for line in lines:
-            yield line.removeprefix(b"data: ")

@@ -17,7 +17,7 @@ import msgspec
 from palmette.lang.backends.base import BackendBranch, ToolChat
 from palmette.lang.backends.chat_json import PostedChat
 from palmette.lang.backends.openai_branch import Api, OpenAIBranch
-from palmette.lang.backends.wire import Answer, Server
+from palmette.lang.backends.wire import Answer, Events, Server
 from palmette.lang.loop import language_loop, run_on
 from palmette.runtime.errors import (
     EngineDied,
@@ -138,7 +138,7 @@ class OpenAI:
         path = "/chat/completions" if api == "chat" else "/completions"
         self.calls += 1
         async with self._posted(path, body) as answer:
-            async for data in _events(answer.pieces):
+            async for data in Events(answer):
                 if data == b"[DONE]":
                     continue
                 event: dict[str, Any] = msgspec.json.decode(data)
@@ -192,16 +192,6 @@ class OpenAI:
             case status if status < 500:
                 return InvalidRequest(message)
         return InternalError(message)
-
-
-async def _events(data: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of server-sent events."""
-    rest = b""
-    async for piece in data:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:"):
-                yield line[5:].strip()
 
 
 def _said(body: Any) -> str:

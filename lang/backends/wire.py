@@ -2,7 +2,8 @@
 answers whole or piece by piece.
 
 A program's calls are many and small, so what a request costs this process counts; a general client costs several
-times as much. Knows nothing of branches; http.py is its only caller. Errors of the network are OSErrors.
+times as much. Knows nothing of branches; the backends over HTTP are its callers. There are no generators here: they are
+slower, and those that nobody reads to the end would be left to the event loop.
 """
 
 from __future__ import annotations
@@ -10,47 +11,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
 from urllib.parse import urlsplit
 
 CONNECTIONS = 1024
 CONNECT_SECONDS = 10.0
 LONGEST_HEAD = 1 << 16  # bytes
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The head of an answer; `pieces` is its body, to be read to the end before the connection serves again."""
-
-    status: int
-    headers: Mapping[str, str]
-    pieces: AsyncIterator[bytes]
-
-    @property
-    def ok(self) -> bool:
-        return 200 <= self.status < 300
-
-    async def body(self) -> bytes:
-        return b"".join([piece async for piece in self.pieces])
-
-
-class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.used = False  # before: the server may have closed it meanwhile
-        self.complete = False  # the answer was read to its end, and another request may follow
-
-    @property
-    def reusable(self) -> bool:
-        return self.complete and not self.reader.at_eof() and not self.writer.is_closing()
+Failed = Callable[[OSError], Exception]
 
 
 class Server:
-    """A server by its URL. Everything here runs on one event loop."""
+    """A server by its URL. Everything here runs on one event loop. `failed` makes what is raised for an error of the
+    network; without it that is the OSError itself."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, verify: bool | str = True) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], *, verify: bool | str = True, failed: Failed = lambda error: error
+    ) -> None:
         split = urlsplit(url)
         self._host = split.hostname or ""
         self._tls = _tls(verify) if split.scheme == "https" else None
@@ -60,23 +39,42 @@ class Server:
         self._head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         self._idle: list[_Connection] = []
         self._room = asyncio.Semaphore(CONNECTIONS)
+        self._under_way = 0
+        self._quiet = asyncio.Event()
         self._closed = False
+        self.failed = failed
 
-    @contextlib.asynccontextmanager
-    async def request(self, method: str, path: str, body: bytes) -> AsyncIterator[Answer]:
-        """Send a request; its answer. Leaving before the answer's end closes the connection, which the server sees."""
+    def request(self, method: str, path: str, body: bytes) -> Exchange:
+        """A request, which is sent when it is entered."""
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
-        data = head.encode("latin-1") + body
-        async with self._room:
-            connection, first = await self._sent(data)
-            connection.used, connection.complete = True, False
-            try:
-                yield _answer(connection, first)
-            finally:
-                if connection.reusable and not self._closed:
-                    self._idle.append(connection)
-                else:
-                    connection.writer.close()
+        return Exchange(self, head.encode("latin-1") + body)
+
+    async def take(self, data: bytes) -> tuple[_Connection, bytes]:
+        """A connection that has been sent `data`, and the head of its answer; to be given back. Raises OSError."""
+        await self._room.acquire()
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            connection, head = await self._sent(data)
+        except BaseException:
+            self._left()
+            raise
+        connection.used, connection.complete = True, False
+        return connection, head
+
+    def give_back(self, connection: _Connection) -> None:
+        """Where an answer was read to its end another request may follow; else the server sees that nobody reads."""
+        if connection.reusable and not self._closed:
+            self._idle.append(connection)
+        else:
+            connection.writer.close()
+        self._left()
+
+    def _left(self) -> None:
+        self._room.release()
+        self._under_way -= 1
+        if not self._under_way:
+            self._quiet.set()
 
     async def _sent(self, data: bytes) -> tuple[_Connection, bytes]:
         """A connection that has been sent `data`, and the head of its answer. A kept connection that turns out to be
@@ -115,42 +113,144 @@ class Server:
             connection.writer.close()
         self._idle.clear()
 
-
-def _answer(connection: _Connection, head: bytes) -> Answer:
-    try:
-        first, *lines = head.decode("latin-1").split("\r\n")[:-2]
-        status = int(first.split(" ", 2)[1])
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    except (ValueError, IndexError):
-        raise ConnectionError(f"it doesn't speak HTTP: {head[:60]!r}") from None
-    return Answer(status, headers, _pieces(connection, headers))
+    async def drained(self, seconds: float) -> None:
+        """Wait until nothing is under way, or `seconds` are over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._under_way:
+                    await self._quiet.wait()
 
 
-async def _pieces(connection: _Connection, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    """The body as the server sent it, chunk by chunk."""
-    reader = connection.reader
-    keeps = headers.get("connection", "").lower() != "close"
-    try:
-        if headers.get("transfer-encoding", "").lower() == "chunked":
-            chunks = _Chunks()
-            while not chunks.over:
-                data = await reader.read(LONGEST_HEAD)
+class Exchange:
+    """A request, and its answer while it is entered. Leaving before the answer's end closes the connection."""
+
+    __slots__ = ("_connection", "_data", "_server")
+
+    def __init__(self, server: Server, data: bytes) -> None:
+        self._server = server
+        self._data = data
+        self._connection: _Connection
+
+    async def __aenter__(self) -> Answer:
+        try:
+            self._connection, head = await self._server.take(self._data)
+        except OSError as error:
+            raise self._server.failed(error) from error
+        try:
+            return Answer(self._connection, head, self._server.failed)
+        except OSError as error:
+            self._server.give_back(self._connection)
+            raise self._server.failed(error) from None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.give_back(self._connection)
+
+
+class Answer:
+    """An answer whose head has come; its body is read by one of `read`, `body` and Events."""
+
+    __slots__ = ("_chunks", "_connection", "_failed", "_keeps", "_length", "_over", "headers", "status")
+
+    def __init__(self, connection: _Connection, head: bytes, failed: Failed) -> None:
+        """Raises ConnectionError for what is no head."""
+        try:
+            first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+            self.status = int(first.split(" ", 2)[1])
+            pairs = (line.partition(":") for line in lines)
+            self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+            self._length = int(self.headers["content-length"]) if "content-length" in self.headers else None
+        except (ValueError, IndexError):
+            raise ConnectionError(f"it doesn't speak HTTP: {head[:60]!r}") from None
+        self._chunks = _Chunks() if self.headers.get("transfer-encoding", "").lower() == "chunked" else None
+        self._keeps = self.headers.get("connection", "").lower() != "close"
+        self._connection = connection
+        self._failed = failed
+        self._over = False
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    async def read(self) -> bytes:
+        """What comes next of the body; nothing at its end."""
+        if self._over:
+            return b""
+        try:
+            return await self._next()
+        except asyncio.IncompleteReadError:
+            raise self._failed(ConnectionResetError("it ended an answer early")) from None
+        except (ValueError, asyncio.LimitOverrunError):
+            raise self._failed(ConnectionError("it doesn't speak HTTP")) from None
+        except OSError as error:
+            raise self._failed(error) from error
+
+    async def body(self) -> bytes:
+        """All of it."""
+        pieces: list[bytes] = []
+        while piece := await self.read():
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _next(self) -> bytes:
+        reader = self._connection.reader
+        if self._length is not None and self._chunks is None:
+            data = await reader.readexactly(self._length)
+            self._ends(keeps=self._keeps)
+            return data
+        while True:
+            data = await reader.read(LONGEST_HEAD)
+            if self._chunks is None:
                 if not data:
-                    raise ConnectionResetError("it ended an answer early")
-                if piece := chunks.push(data):
-                    yield piece
-            keeps = keeps and not chunks.rest
-        elif "content-length" in headers:
-            yield await reader.readexactly(int(headers["content-length"]))
-        else:
-            keeps = False
-            while piece := await reader.read(LONGEST_HEAD):
-                yield piece
-    except asyncio.IncompleteReadError:
-        raise ConnectionResetError("it ended an answer early") from None
-    except (ValueError, asyncio.LimitOverrunError):
-        raise ConnectionError("it doesn't speak HTTP") from None
-    connection.complete = keeps
+                    self._ends(keeps=False)
+                return data
+            if not data:
+                raise ConnectionResetError("it ended an answer early")
+            piece = self._chunks.push(data)
+            if self._chunks.over:
+                self._ends(keeps=self._keeps and not self._chunks.rest)
+            if piece or self._over:
+                return piece
+
+    def _ends(self, *, keeps: bool) -> None:
+        self._over = True
+        self._connection.complete = keeps
+
+
+class Events:
+    """The data of an answer's server-sent events, each on one line, as they come."""
+
+    __slots__ = ("_answer", "_rest", "_whole")
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self._rest = b""
+        self._whole: deque[bytes] = deque()
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._whole:
+            piece = await self._answer.read()
+            if not piece:
+                raise StopAsyncIteration
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            self._whole.extend(line[5:].strip() for line in lines if line.startswith(b"data:"))
+        return self._whole.popleft()
+
+
+class _Connection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.used = False  # before: the server may have closed it meanwhile
+        self.complete = False  # the answer was read to its end, and another request may follow
+
+    @property
+    def reusable(self) -> bool:
+        return self.complete and not self.reader.at_eof() and not self.writer.is_closing()
 
 
 class _Chunks:

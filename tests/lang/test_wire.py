@@ -127,9 +127,7 @@ async def test_leaving_early_closes_the_connection_and_no_answer_goes_astray() -
     async with serving(handler) as (url, _):
         server = Server(url, {})
         async with server.request("POST", "/path", b"long") as answer:
-            async for piece in answer.pieces:
-                assert piece == b"more"
-                break
+            assert await answer.read() == b"more"
         await asyncio.wait_for(left.wait(), 5)
         slow = asyncio.ensure_future(ask(server, b"long"))
         await asyncio.sleep(0.05)
@@ -205,3 +203,24 @@ def test_another_kind_of_server_is_named() -> None:
     assert isinstance(error, sgl.ProgramError)
     assert isinstance(error.cause, InternalError)
     assert "Is this a Palmette server?" in str(error)
+
+
+async def test_closing_waits_for_what_is_under_way() -> None:
+    ends = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        await ends.wait()
+        writer.write(plain(b"late"))
+
+    async with serving(handler) as (url, _):
+        server = Server(url, {})
+        await server.drained(5)  # at once
+        asking = asyncio.ensure_future(ask(server))
+        await asyncio.sleep(0.02)
+        await server.drained(0.02)
+        assert not asking.done()
+        drained = asyncio.ensure_future(server.drained(60))
+        ends.set()
+        assert await asking == b"late"
+        await asyncio.wait_for(drained, 5)
