@@ -56,6 +56,12 @@ class BodyTooLarge(InvalidRequest):
     http_status = 413
 
 
+class UnknownEncoding(InvalidRequest):
+    """The request's body is compressed, or otherwise encoded."""
+
+    http_status = 415
+
+
 class ContextLengthExceeded(InvalidRequest):
     """The prompt, or prompt + max_tokens, does not fit the model's context."""
 
@@ -151,9 +157,9 @@ class InternalError(PalmetteError):
 _KINDS: dict[str, type[PalmetteError]] = {
     kind.__name__: kind
     for kind in (
-        InvalidRequest, BodyTooLarge, ContextLengthExceeded, NeverFits, GrammarError, Forbidden, Unsupported,
-        ModelError, ModelNotFound, ResponseNotFound, DamagedModel, UnknownArchitecture, Aborted, TooSlow, TimedOut,
-        Overloaded, EngineDied, BranchLost, InternalError,
+        InvalidRequest, BodyTooLarge, UnknownEncoding, ContextLengthExceeded, NeverFits, GrammarError, Forbidden,
+        Unsupported, ModelError, ModelNotFound, ResponseNotFound, DamagedModel, UnknownArchitecture, Aborted, TooSlow,
+        TimedOut, Overloaded, EngineDied, BranchLost, InternalError,
     )
 }  # fmt: skip
 

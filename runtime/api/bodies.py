@@ -25,7 +25,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from palmette.runtime.api.errors import invalid_body, unknown_field
 from palmette.runtime.api.json_request import HUGE, LARGE, parse_json, parse_large_json
 from palmette.runtime.api.limits import BODIES_AT_ONCE, BODY_RATE, Limits
-from palmette.runtime.errors import Aborted, BodyTooLarge, InvalidRequest, Overloaded, TooSlow, Unsupported
+from palmette.runtime.errors import (
+    Aborted,
+    BodyTooLarge,
+    InvalidRequest,
+    Overloaded,
+    TooSlow,
+    UnknownEncoding,
+    Unsupported,
+)
 from palmette.runtime.frontend.offload import Offload
 
 IGNORED_HEADER = "x-palmette-ignored"
@@ -167,18 +175,25 @@ def _as_message(data: bytearray, kind: type[M]) -> M:
 
 @asynccontextmanager
 async def _data(request: Request, reading: Reading) -> AsyncIterator[bytearray]:
-    """The body's bytes, which count as held until they are left. Raises BodyTooLarge once they are too many, Overloaded
-    where those of all bodies are, Aborted where the client leaves first, TooSlow where it stops sending or drips."""
+    """The body's bytes, which count as held until they are left. Raises UnknownEncoding where they are encoded,
+    BodyTooLarge once they are too many, Overloaded where those of all bodies are, Aborted where the client leaves first,
+    TooSlow where it stops sending or drips."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnknownEncoding(
+            f"The body has the Content-Encoding {encoding!r}, which is not read here.",
+            hint="Send it as it is: small bodies are cheap, and large ones are local.",
+        )
     data, most = bytearray(), reading.limits.body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > most:
-        raise _too_large(most)
+        raise too_large(most)
     try:
         async with asyncio.timeout(reading.limits.body_seconds) as patience:
             begun = asyncio.get_running_loop().time()
             async for chunk in request.stream():
                 if len(data) + len(chunk) > most:
-                    raise _too_large(most)
+                    raise too_large(most)
                 if reading.held + len(chunk) > BODIES_AT_ONCE * most:
                     raise Overloaded(
                         f"{reading.held} bytes of bodies are being read; at most {BODIES_AT_ONCE * most} can be.",
@@ -202,7 +217,7 @@ async def _data(request: Request, reading: Reading) -> AsyncIterator[bytearray]:
         reading.held -= len(data)
 
 
-def _too_large(most: int) -> BodyTooLarge:
+def too_large(most: int) -> BodyTooLarge:
     return BodyTooLarge(
         f"The body has more than {most} bytes, which is the limit.",
         hint="Send less at a time, or start the server with a larger --max-body-bytes.",

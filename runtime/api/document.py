@@ -41,14 +41,15 @@ ERRORS = {
     404: "Not found; for a model the message names those that are served.",
     408: "The body stopped coming.",
     413: "The body is too large; the message says how large it may be.",
+    415: "The body is encoded (Content-Encoding), which is not read here.",
     410: "The branch is not known here any more.",
     429: "Too much is open or queued; `Retry-After` says when to try again.",
     503: "The engine is starting or being restarted; try again.",
 }
 
 
-READING = (400, 401, 408)  # of routes that read a body
-GENERATING = (400, 401, 404, 408, 429, 503)  # of routes that ask the engine, of a model
+READING = (400, 401, 408, 413, 415)  # of routes that read a body
+GENERATING = (400, 401, 404, 408, 413, 415, 429, 503)  # of routes that ask the engine, of a model
 
 
 def operation(

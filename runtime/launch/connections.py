@@ -11,22 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import resource
 import sys
 from typing import Any
 
 import h11
 import orjson
+from h11._readers import ChunkedReader
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from palmette.runtime.api.access import OPEN_PATHS, is_near
+from palmette.runtime.api.bodies import too_large
 from palmette.runtime.api.errors import failure
 from palmette.runtime.api.json_response import JsonResponse
 from palmette.runtime.api.limits import Limits
-from palmette.runtime.api.request_ids import RequestIds, RequestName
+from palmette.runtime.api.request_ids import RequestIds, RequestName, name_in
 from palmette.runtime.metrics import WebMetrics
 
 ACCEPTED_AT_ONCE = 16  # in one turn of the event loop; each takes some 50 µs
@@ -40,6 +43,8 @@ HEAD_BYTES = 16 << 10  # of a head, give or take as much again
 LINGER_SECONDS = 5.0  # for the rest of a body whose answer is out already
 OPERATORS = (*OPEN_PATHS, "/metrics", "/cache", "/abort", "/flush_cache")
 BUSY = "Too many connections are open."
+NO_HTTP = "This is no HTTP request that can be read"
+BARE_NEWLINE = re.compile(rb"(?<!\r)\n")
 CLOSE = (b"connection", b"close")
 
 protocol_log = logging.getLogger(f"{__name__}.protocol")
@@ -132,6 +137,7 @@ class Connection(H11Protocol):
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         super().__init__(config, server_state, app_state, loop)
+        self.app = _WhileOpen(self, self.app)
         self.logger = protocol_log
         self._house = house
         self._timer: asyncio.TimerHandle | None = None
@@ -163,6 +169,10 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            data = data.lstrip(b"\r\n")  # empty lines before a request are none of it (RFC 9112, 2.2)
+            if not data:
+                return
         step = HEAD_BYTES if self.conn.their_state is h11.IDLE else max(1, len(data))
         for begin in range(0, len(data), step):  # so that a long head is noticed before it has been read
             if self._parting or self.transport.is_closing():
@@ -172,6 +182,8 @@ class Connection(H11Protocol):
             self._judged = self.cycle
             if {b"content-length", b"transfer-encoding"} <= {name for name, _ in self.headers}:
                 self.cycle.keep_alive = False  # two lengths: what is behind it may be no request (RFC 9112, 6.1)
+        if self.conn.their_state is h11.SEND_BODY and not self._parting:
+            self._check_chunk()
         self._note_state()
 
     def on_response_complete(self) -> None:
@@ -184,9 +196,25 @@ class Connection(H11Protocol):
         """What isn't HTTP. Called inside `except h11.RemoteProtocolError`, which knows a better status than 400."""
         error = sys.exception()
         status = getattr(error, "error_status_hint", 400)
-        self._answer(status, f"This is no HTTP request that can be read: {error}.", "InvalidRequest")
+        self._answer(status, f"{NO_HTTP}: {error}.", "InvalidRequest")
 
     # --- ours ---
+
+    @property
+    def hears_nobody(self) -> bool:
+        """What is sent from now on reaches nobody; uvicorn is told so a turn of the loop later."""
+        return self._parting or self.transport.is_closing()
+
+    def _check_chunk(self) -> None:
+        """Of a body in chunks: one that no body may hold, or whose size can't be read, isn't waited for."""
+        reader: Any = self.conn._reader
+        if not isinstance(reader, ChunkedReader) or reader._reading_trailer:
+            return
+        most = self._house.limits.body_bytes
+        if reader._bytes_in_chunk > most:
+            self._answer(413, str(too_large(most)), "BodyTooLarge")
+        elif not reader._bytes_in_chunk and BARE_NEWLINE.search(self.conn.trailing_data[0]):
+            self._answer(400, f"{NO_HTTP}: a chunk's size ends with CR LF.", "InvalidRequest")
 
     def serve_operators_only(self) -> None:
         self.app = RequestIds(_OperatorsOnly(self.app))
@@ -256,9 +284,14 @@ class Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.drop()  # inside another answer there is no place for it
             return
-        body = orjson.dumps(failure(status, message, code=code))
+        path, name = "", RequestName()
+        if not self._has_no_request:
+            path, name = self.cycle.scope["path"], name_in(self.cycle.scope)
+            self.cycle.disconnected = True  # whoever waits for its body need not
+            self.cycle.message_event.set()
+        body = orjson.dumps(failure(status, message, path, code=code))
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), CLOSE]
-        headers += RequestName().headers(path="")
+        headers += name.headers(path)
         if status == 503:
             headers.append((b"retry-after", b"1"))
         for event in (h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()):
@@ -268,6 +301,23 @@ class Connection(H11Protocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
+
+
+class _WhileOpen:
+    """An application that sends nothing once its client is gone, or has been told that it is over: asyncio warns of
+    writes to a lost connection, and HTTP has no place for a second answer."""
+
+    def __init__(self, connection: Connection, app: Any) -> None:
+        self._connection = connection
+        self._app: ASGIApp = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def heard(message: Message) -> None:
+            if self._connection.hears_nobody:
+                self._connection.cycle.disconnected = True
+            await send(message)
+
+        await self._app(scope, receive, heard)
 
 
 class _OperatorsOnly:

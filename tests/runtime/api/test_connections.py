@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 import resource
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,12 +19,15 @@ import httpx
 import pytest
 from frontends import make_scripted_frontend, tiny_frontend
 from live_server import LiveServer
+from starlette.types import Receive, Scope, Send
 
 from palmette.runtime.api import limits as api_limits
 from palmette.runtime.api.app import ApiOptions
 from palmette.runtime.api.limits import Limits
 from palmette.runtime.launch import connections
 from palmette.runtime.launch.connections import RESERVED_FILES, SPARE, most_connections
+from palmette.runtime.launch.listening import listen
+from palmette.runtime.launch.web import Web
 
 BODY = json.dumps({"prompt": "hello", "max_tokens": 2}).encode()
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -226,6 +232,73 @@ def test_more_than_even_the_spare_ones_are_closed() -> None:
         got = everything(beyond)
         assert b"503" in got
         assert b"TooManyConnections" in got
+
+
+CHUNKED = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [b"FFFFFFFFFF\r\n", b"1000001\r\n", b"1e\n{", b"2\r\n{}\r\n1e\n"])
+def test_a_chunk_that_no_body_can_hold_is_refused_at_once(size: bytes) -> None:
+    with serving(Limits(body_seconds=60)) as server, connected(server) as client:
+        client.sendall(CHUNKED % b"/v1/completions" + size)
+        got = everything(client)
+    large = b"\n" in size[-1:] and b"\r" in size[-2:]
+    assert got.startswith(b"HTTP/1.1 413 " if large else b"HTTP/1.1 400 ")
+    assert got.count(b"HTTP/1.1") == 1  # the application, which waited for its body, has no second answer
+
+
+def test_an_impossible_chunk_on_anthropics_path_is_told_in_its_form() -> None:
+    with serving(Limits(body_seconds=60)) as server, connected(server) as client:
+        client.sendall(CHUNKED % b"/v1/messages" + b"FFFFFFFFFF\r\n")
+        got = everything(client)
+    assert json.loads(got.partition(b"\r\n\r\n")[2])["type"] == "error"
+    assert b"\r\nrequest-id: req_" in got
+
+
+def test_chunks_in_pieces_and_their_trailers_are_read() -> None:
+    sent = CHUNKED % b"/v1/completions" + b"1;a=b\r\n" + BODY[:1] + b"\r\n%x\r\n" % (len(BODY) - 1) + BODY[1:]
+    sent += b"\r\n0\r\nx: y\r\n\r\n"
+    with serving(SHORT) as server, connected(server) as client:
+        for byte in sent[:-60]:
+            client.sendall(bytes([byte]))
+        client.sendall(sent[-60:])
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_empty_lines_before_a_request_are_none_of_it() -> None:
+    with serving(SHORT) as server, connected(server) as client:
+        client.sendall(b"\r\n\r\n" + HEAD % len(BODY) + BODY)
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_sent_to_a_client_that_has_gone_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        time.sleep(0.3)  # noqa: ASYNC251 (nobody tells the loop that the client goes away)
+        for _ in range(20):
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        over.set()
+
+    async def serve(listener: socket.socket) -> None:
+        web = Web(app)
+        served = asyncio.ensure_future(web.serve(sockets=[listener]))
+        await asyncio.to_thread(leave, listener.getsockname())
+        web.should_exit = True
+        await served
+
+    def leave(address: tuple[str, int]) -> None:
+        client = socket.create_connection(address, timeout=10)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.recv(1)
+        client.close()  # a reset
+        assert over.wait(10)
+
+    asyncio.run(serve(listen("127.0.0.1", 0)))
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 def test_the_bound_is_what_there_are_files_for() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -82,6 +84,14 @@ def test_a_body_that_stops_coming_is_not_waited_for() -> None:
     with LiveServer(make_scripted_frontend, options=options) as server, connected(server) as client:
         client.sendall(HEAD % 30 + b"{")
         assert b" 408 " in answered(client)
+
+
+def test_an_encoded_body_is_refused_as_such(http: httpx.Client) -> None:
+    body = json.dumps({"prompt": "a", "max_tokens": 1}).encode()
+    answer = http.post("/v1/completions", content=gzip.compress(body), headers={"content-encoding": "gzip"})
+    assert answer.status_code == 415
+    assert "'gzip'" in answer.json()["error"]["message"]
+    assert http.post("/v1/completions", content=body, headers={"content-encoding": "identity"}).status_code == 200
 
 
 def test_a_client_that_leaves_inside_its_body_is_no_fault_of_the_server(
