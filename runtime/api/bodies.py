@@ -176,8 +176,8 @@ def _as_message(data: bytearray, kind: type[M]) -> M:
 @asynccontextmanager
 async def _data(request: Request, reading: Reading) -> AsyncIterator[bytearray]:
     """The body's bytes, which count as held until they are left. Raises UnknownEncoding where they are encoded,
-    BodyTooLarge once they are too many, Overloaded where those of all bodies are, Aborted where the client leaves first,
-    TooSlow where it stops sending or drips."""
+    BodyTooLarge once they are too many, Overloaded where those of all bodies are, Aborted where the client leaves
+    first, TooSlow where it stops sending or drips."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnknownEncoding(

@@ -286,7 +286,8 @@ class Connection(H11Protocol):
             return
         path, name = "", RequestName()
         if not self._has_no_request:
-            path, name = self.cycle.scope["path"], name_in(self.cycle.scope)
+            scope: Scope = dict(self.cycle.scope)
+            path, name = scope["path"], name_in(scope)
             self.cycle.disconnected = True  # whoever waits for its body need not
             self.cycle.message_event.set()
         body = orjson.dumps(failure(status, message, path, code=code))

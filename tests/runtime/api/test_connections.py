@@ -277,7 +277,7 @@ def test_what_is_sent_to_a_client_that_has_gone_is_no_warning(caplog: pytest.Log
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"a", "more_body": True})
-        time.sleep(0.3)  # noqa: ASYNC251 (nobody tells the loop that the client goes away)
+        time.sleep(0.3)  # so that nobody tells the loop that the client goes away
         for _ in range(20):
             await send({"type": "http.response.body", "body": b"a", "more_body": True})
         over.set()
