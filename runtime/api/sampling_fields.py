@@ -59,8 +59,9 @@ class SamplingFields(Body):
     """The output as a whole is one of these texts."""
     jump: Jump = "bytes"
     """What a grammar leaves no choice about is taken without asking the model: byte by byte, token by token, or not."""
-    complete: bool = False
-    """The output ends within max_tokens wherever its grammar allows."""
+    complete: bool | None = None
+    """The output ends within max_tokens wherever its grammar allows. Left out: so it is with regex, ebnf and choices,
+    and not with JSON and calls, of which OpenAI's clients expect to be told by `length` that they were cut."""
 
     _prepared: tuple[dict[int, float], Constraint | None] | None = PrivateAttr(default=None)
 
@@ -70,6 +71,8 @@ class SamplingFields(Body):
 
     def sampling(self, *, max_tokens: int | None, logprobs: bool = False, top_logprobs: int = 0) -> SamplingParams:
         biases, grammar = self._prepared or (token_biases(self.logit_bias), self.grammar())
+        if grammar is not None and logprobs:
+            grammar = grammar.asked()
         return SamplingParams(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens,
@@ -99,7 +102,7 @@ class SamplingFields(Body):
             json_schema=self.json_schema,
             ebnf=self.ebnf,
             jump=self.jump,
-            complete=self.complete,
+            complete=self.json_schema is None if self.complete is None else self.complete,
         )
 
 

@@ -118,6 +118,8 @@ class Chats:
             calls = self._grammars.of_calls(turn, params)
             prompt = prompts.prompt(turn, namespace=namespace)
             constraint = self._grammars.constraint(turn, params, calls, self._gone_on_with(turn, prompt))
+            if constraint is not None and params.logprobs:
+                constraint = constraint.asked()
             return PreparedTurn(
                 turn=turn,
                 prompt=prompt,

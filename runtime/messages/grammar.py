@@ -47,6 +47,11 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     forced_logprobs: bool = False
     field: str = ""
 
+    def asked(self) -> Constraint:
+        """The same, and the same tokens, with the model asked for each: so that each has a log-probability."""
+        jump: Jump = "off" if self.jump == "token" else self.jump
+        return msgspec.structs.replace(self, jump=jump, forced_logprobs=True)
+
 
 def as_json(value: Any, param: str) -> str:
     """`value` as JSON, of whatever size its numbers are. Raises InvalidRequest naming `param`."""

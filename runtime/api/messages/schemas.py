@@ -260,7 +260,7 @@ class MessagesBody(TurnFields, SamplingFields, SchedulingFields):
         form, wanted = self.format, None
         if form is not None:
             source = GrammarSource(kind="json_schema", text=as_json(form.schema_, "output_config.format.schema"))
-            wanted = Constraint(grammar=source, jump=self.jump, complete=self.complete)
+            wanted = Constraint(grammar=source, jump=self.jump, complete=self.complete is True)
         return one_grammar(super().grammar(), wanted, "output_config.format", "schema")
 
 

@@ -55,7 +55,7 @@ def turn_of(body: TurnFields, reasoning: ModelReasoning) -> ChatTurn:
         variables={**_switched(body, reasoning), **body.chat_template_kwargs},
         continue_final_message=continued,
         jump=getattr(body, "jump", "bytes"),
-        complete=getattr(body, "complete", False),
+        complete=getattr(body, "complete", None) is True,
     )
 
 

@@ -31,7 +31,8 @@ class CompletionUsage(Answer):
 class CompletionLogprobs(Answer):
     tokens: list[str]
     token_logprobs: list[float | None]
-    """None for the first token of a prompt, and for tokens that a grammar forced."""
+    """None for the first token of a prompt, and for tokens that a grammar forced so as to come to its end within
+    max_tokens."""
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
     """The character of the choice's text in which each token begins."""

@@ -84,7 +84,7 @@ def turn_of(body: ChatBody, control: ReasoningControl) -> ChatTurn:
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final_message=body.continue_final_message,
         jump=body.jump,
-        complete=body.complete,
+        complete=body.complete is True,
     )
 
 

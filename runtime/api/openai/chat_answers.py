@@ -26,8 +26,8 @@ class TopLogprob(Answer):
 
 class ChatTokenLogprob(Answer):
     token: str
-    logprob: float | None
-    """None for a token that a grammar forced."""
+    logprob: float
+    """-9999 for a token that a grammar forced so as to come to its end within max_tokens: the model was not asked."""
     bytes: list[int]
     top_logprobs: list[TopLogprob]
 

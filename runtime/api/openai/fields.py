@@ -72,7 +72,7 @@ class OpenAIFields(SamplingFields, SchedulingFields):
     def grammar(self) -> Constraint | None:
         wanted = None
         if self.response_format is not None:
-            wanted = self.response_format.constraint(self.jump, complete=self.complete)
+            wanted = self.response_format.constraint(self.jump, complete=self.complete is True)
         return one_grammar(super().grammar(), wanted, "response_format", "json_schema.schema")
 
     @property

@@ -10,6 +10,8 @@ from typing import Any
 from palmette.runtime.messages.replies import TokenLogprob, Usage
 from palmette.runtime.vocabulary import Vocabulary
 
+UNLIKELY = -9999.0  # what OpenAI's API says where it has no log-probability; a client's type has no null
+
 
 def now() -> int:
     return int(time.time())
@@ -40,19 +42,18 @@ def usage_json(usages: Sequence[Usage], *, prompts: Sequence[Usage] | None = Non
 
 
 def chat_logprobs(vocabulary: Vocabulary, logprobs: Sequence[TokenLogprob]) -> dict[str, Any]:
+    return {"content": [chat_logprob(vocabulary, each) for each in logprobs], "refusal": None}
+
+
+def chat_logprob(vocabulary: Vocabulary, told: TokenLogprob) -> dict[str, Any]:
+    """One token's, as chat completions and responses have them."""
+
     def entry(token: int, logprob: float | None) -> dict[str, Any]:
         text = token_text(vocabulary, token)
         data = token_bytes(vocabulary, token) or text.encode()
-        return {"token": text, "logprob": logprob, "bytes": list(data)}
+        return {"token": text, "logprob": UNLIKELY if logprob is None else logprob, "bytes": list(data)}
 
-    content = [
-        {
-            **entry(each.token, each.logprob),
-            "top_logprobs": [entry(token, logprob) for token, logprob in each.top],
-        }
-        for each in logprobs
-    ]
-    return {"content": content, "refusal": None}
+    return {**entry(told.token, told.logprob), "top_logprobs": [entry(*each) for each in told.top]}
 
 
 class CompletionLogprobs:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from palmette.runtime.api.errors import shortened
-from palmette.runtime.api.openai.replies import now, token_bytes, token_text
+from palmette.runtime.api.openai.replies import chat_logprob, now
 from palmette.runtime.api.responses.items import Item, output_id
 from palmette.runtime.errors import PalmetteError
 from palmette.runtime.frontend import ChatChunk, ChatFinish
@@ -213,14 +213,7 @@ class ResponseWriter:
 
     def _logprob(self, told: TokenLogprob) -> bytes:
         """Encoded once: it stands in several events."""
-
-        def entry(token: int, logprob: float | None) -> dict[str, Any]:
-            text = token_text(self._vocabulary, token)
-            data = token_bytes(self._vocabulary, token) or text.encode()
-            return {"token": text, "logprob": logprob, "bytes": list(data)}
-
-        top = [entry(token, logprob) for token, logprob in told.top]
-        return orjson.dumps({**entry(told.token, told.logprob), "top_logprobs": top})
+        return orjson.dumps(chat_logprob(self._vocabulary, told))
 
     # --- events ---
 

@@ -359,5 +359,5 @@ class ResponsesBody(InputFields, SamplingFields, SchedulingFields):
         )
 
     def grammar(self) -> Constraint | None:
-        wanted = self.text_format().response_format().constraint(self.jump, complete=self.complete)
+        wanted = self.text_format().response_format().constraint(self.jump, complete=self.complete is True)
         return one_grammar(super().grammar(), wanted, "text.format", "schema")

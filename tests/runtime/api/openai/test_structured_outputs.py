@@ -117,15 +117,16 @@ def test_every_kind_on_every_surface(
     assert "".join(part["delta"] for part in events(http.post("/generate", json={**native, "stream": True}))) == text
 
 
-def test_a_forced_token_has_no_logprob_in_any_form(http: httpx.Client) -> None:
+def test_forced_tokens_have_logprobs_too(http: httpx.Client) -> None:
+    """Clients' types have no null there; the tokens are those that are taken without log-probabilities."""
     body = {"regex": "(yes|no): it (is|was) so[.]", "max_tokens": 40, "seed": 1}
     chat = {**body, "messages": MESSAGES, "logprobs": True, "top_logprobs": 2}
-    content = http.post("/v1/chat/completions", json=chat).json()["choices"][0]["logprobs"]["content"]
-    forced = [entry for entry in content if entry["logprob"] is None]
-    assert forced
-    assert all(entry["top_logprobs"] == [] for entry in forced)
-    assert len(content) > len(forced)
-    assert all(entry["logprob"] <= 0 for entry in content if entry["logprob"] is not None)
+    whole = http.post("/v1/chat/completions", json=chat).json()["choices"][0]
+    content = whole["logprobs"]["content"]
+    assert all(-100 < entry["logprob"] <= 0 and len(entry["top_logprobs"]) == 2 for entry in content)
+    plain = http.post("/v1/chat/completions", json={**chat, "logprobs": False, "top_logprobs": None}).json()
+    assert plain["choices"][0]["message"]["content"] == whole["message"]["content"]
+    assert plain["usage"]["completion_tokens"] == len(content)
     streamed = events(http.post("/v1/chat/completions", json={**chat, "stream": True}))
     flat = [
         entry
@@ -134,11 +135,64 @@ def test_a_forced_token_has_no_logprob_in_any_form(http: httpx.Client) -> None:
         for entry in part["choices"][0]["logprobs"]["content"]
     ]
     assert flat == content
-    legacy = http.post("/v1/completions", json={**body, "prompt": "a", "logprobs": 2}).json()["choices"][0]["logprobs"]
-    assert None in legacy["token_logprobs"]
-    assert [not top for top in legacy["top_logprobs"]] == [value is None for value in legacy["token_logprobs"]]
-    native = http.post("/generate", json={**body, "text": "a", "return_logprob": True}).json()["meta_info"]
-    assert [entry["logprob"] for entry in native["output_token_logprobs"]] == legacy["token_logprobs"]
+    for jump in ("bytes", "token", "off"):
+        legacy = http.post("/v1/completions", json={**body, "prompt": "a", "logprobs": 2, "jump": jump}).json()
+        shown = legacy["choices"][0]["logprobs"]
+        assert None not in shown["token_logprobs"]
+        assert {len(top) for top in shown["top_logprobs"]} <= {2, 3}
+        native = http.post("/generate", json={**body, "text": "a", "return_logprob": True, "jump": jump})
+        entries = native.json()["meta_info"]["output_token_logprobs"]
+        assert [entry["logprob"] for entry in entries] == shown["token_logprobs"]
+
+
+def test_forced_arguments_have_logprobs_too(http: httpx.Client) -> None:
+    schema = {"type": "object", "properties": {"unit": {"const": "celsius"}}, "required": ["unit"]}
+    function = {"name": "weather", "parameters": {**schema, "additionalProperties": False}}
+    body = {
+        "messages": MESSAGES, "tools": [{"type": "function", "function": function}], "tool_choice": "required",
+        "parallel_tool_calls": False, "logprobs": True, "top_logprobs": 1, "max_tokens": 100,
+    }  # fmt: skip
+    choice = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert json.loads(choice["message"]["tool_calls"][0]["function"]["arguments"]) == {"unit": "celsius"}
+    assert all(-100 < entry["logprob"] <= 0 for entry in choice["logprobs"]["content"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "whole"),
+    [
+        ({"regex": "[ab]*c"}, True),
+        ({"regex": "[ab]*"}, True),
+        ({"ebnf": 'root ::= "a" root | "b"'}, True),
+        ({"regex": "[ab]{40}c"}, False),
+        ({"regex": "[ab]{40}c", "complete": True}, False),
+        ({"regex": "[ab]*c", "complete": False}, False),
+        ({"json_schema": {"type": "array", "items": {"const": 1}, "minItems": 9}}, False),
+        ({"response_format": {"type": "json_object"}}, False),
+    ],
+)  # fmt: skip
+def test_patterns_come_to_their_end_within_the_limit(http: httpx.Client, fields: dict[str, Any], whole: bool) -> None:
+    """Those of our own fields; of JSON clients expect to hear that it was cut."""
+    bias = {
+        "logit_bias": {str(token): -100 for token in http.post("/tokenize", json={"prompt": "c}b"}).json()["tokens"]}
+    }
+    body = {"messages": MESSAGES, "max_tokens": 8, "temperature": 0, **bias, **fields}
+    choice = http.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert choice["finish_reason"] == ("stop" if whole else "length")
+    if whole and "regex" in fields:
+        assert re.fullmatch(fields["regex"], choice["message"]["content"])
+    streamed = events(http.post("/v1/chat/completions", json={**body, "stream": True}))
+    assert (
+        "".join(part["choices"][0]["delta"].get("content") or "" for part in streamed) == choice["message"]["content"]
+    )
+    assert streamed[-1]["choices"][0]["finish_reason"] == choice["finish_reason"]
+
+
+def test_a_way_to_the_end_has_the_logprob_that_clients_know(http: httpx.Client) -> None:
+    body = {"messages": MESSAGES, "max_tokens": 8, "temperature": 0, "logprobs": True, "regex": "[ab]*c{3}"}
+    bias = {str(token): -100 for token in http.post("/tokenize", json={"prompt": "c"}).json()["tokens"]}
+    choice = http.post("/v1/chat/completions", json={**body, "logit_bias": bias}).json()["choices"][0]
+    assert choice["message"]["content"].endswith("ccc")
+    assert all(isinstance(entry["logprob"], float) for entry in choice["logprobs"]["content"])
 
 
 @pytest.mark.parametrize(
