@@ -12,6 +12,7 @@ from palmette.runtime.grammar.schema import ecma
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
 from palmette.runtime.grammar.schema.found import finds
 from palmette.runtime.grammar.schema.numerals import decimal, numeral
+from palmette.runtime.grammar.schema.overlaps import Overlaps
 from palmette.runtime.grammar.schema.shapes import (
     NEVER,
     ArrayShape,
@@ -28,7 +29,6 @@ from palmette.runtime.grammar.schema.shapes import (
 )
 
 TYPES = ("null", "boolean", "number", "string", "array", "object")
-MAX_PATTERNS = 7  # of property names in one object: their combinations are told apart
 
 _COLLECTIONS = ("types", "booleans", "frames", "required", "absent", "property_names", "item_frames", "contained",
                 "unevaluated", "contains_scopes", "refused", "pending", "choices", "extras", "extra_places",
@@ -286,7 +286,9 @@ class Branch:
 
     # The shapes, when nothing is pending
 
-    def shapes(self, order: dict[str, int], name_holds: Callable[[Claim, str], bool]) -> Iterator[tuple[str, Shape]]:
+    def shapes(
+        self, order: dict[str, int], name_holds: Callable[[Claim, str], bool], overlaps: Overlaps
+    ) -> Iterator[tuple[str, Shape]]:
         """(type, shape) of what is left. `order`: where a property's name stands; `name_holds`: a claim on a name."""
         if "null" in self.types:
             yield "null", SimpleShape("null")
@@ -300,7 +302,7 @@ class Branch:
         if "array" in self.types:
             yield "array", self._array()
         if "object" in self.types:
-            for shape in self._with_extras(self._object(order, name_holds)):
+            for shape in self._with_extras(self._object(order, name_holds, overlaps)):
                 yield "object", shape
 
     def _array(self) -> ArrayShape:
@@ -334,7 +336,9 @@ class Branch:
             if place is not None:
                 yield Claim(place)
 
-    def _object(self, order: dict[str, int], name_holds: Callable[[Claim, str], bool]) -> ObjectShape:
+    def _object(
+        self, order: dict[str, int], name_holds: Callable[[Claim, str], bool], overlaps: Overlaps
+    ) -> ObjectShape:
         frames = [*self.frames, *self._unevaluated_frames()]
         names = dict.fromkeys(chain(*(frame.properties for frame in frames), self.required, self.absent, self.on_names))
         patterns = list(dict.fromkeys(chain(*(frame.patterns for frame in frames))))
@@ -355,7 +359,7 @@ class Branch:
         return ObjectShape(
             tuple(named),
             tuple(sorted(names)),
-            tuple(self._classes(frames, patterns)),
+            tuple(self._classes(frames, patterns, overlaps)),
             self.least_properties,
             self.most_properties,
         )
@@ -376,23 +380,15 @@ class Branch:
             shapes = [one.having(name, extra.claim) for one in shapes for name in outside]
         return shapes
 
-    def _classes(self, frames: list[Frame], patterns: list[str]) -> Iterator[KeyClass]:
-        if len(patterns) > MAX_PATTERNS:
-            raise GrammarError(
-                f"An object has {len(patterns)} patternProperties; at most {MAX_PATTERNS} can be told apart.",
-                hint="Use fewer patterns in one object.",
-                param="json_schema",
-            )
+    def _classes(self, frames: list[Frame], patterns: list[str], overlaps: Overlaps) -> Iterator[KeyClass]:
         names = Goal.of(self.property_names)
-        for chosen in range(2 ** len(patterns)):
-            inside = tuple(pattern for bit, pattern in enumerate(patterns) if chosen >> bit & 1)
+        for inside, others in overlaps.sets_of(patterns):
             claims = []
             for frame in frames:
                 applied = [frame.patterns[pattern] for pattern in inside if pattern in frame.patterns]
                 claims += [Claim(place) for place in applied or ([frame.rest] if frame.rest else [])]
             goal = Goal.of(claims)
             if not goal.never:
-                others = tuple(pattern for pattern in patterns if pattern not in inside)
                 yield KeyClass(inside, others, names, goal)
 
     def _unevaluated_frames(self) -> Iterator[Frame]:

@@ -61,6 +61,7 @@ class CompiledSchema:
             assert_formats=options.formats,
             best_effort=options.best_effort,
             seconds=limits.seconds,
+            is_empty=is_empty_terminal,
             compares_items=compares_items,
         )
         self.distinct: Node | None = None
@@ -109,6 +110,7 @@ class SchemaGrammar(LlgGrammar):
             assert_formats=self.options.formats,
             best_effort=self.options.best_effort,
             seconds=math.inf,
+            is_empty=is_empty_terminal,
             compares_items=True,
         )
         return Serialiser(solver, layout_of(self.options))

@@ -1,6 +1,6 @@
 """A JSON schema as a document: its dialect, where its subschemas lie, and what $ref means in it.
 
-Every keyword's form is checked here, and the older drafts' spellings (4, 6, 7, 2019-09) become those of 2020-12, so
+Every keyword's form is checked here, and the older drafts' spellings (3, 4, 6, 7, 2019-09) become those of 2020-12, so
 that nobody else need know of drafts. Nothing is ever fetched.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.schema import draft3
+from palmette.runtime.grammar.schema.dialects import draft_of
 from palmette.runtime.grammar.schema.keyword_forms import FORMS, MAPS, PLAIN, SINGLE, SUBSCHEMA_LISTS, check_form
 
 MAX_DEPTH = 120
 MAX_SUBSCHEMAS = 50_000
-
-_DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "draft/2019-09": 2019, "draft/2020-12": 2020, "schema#": 2020}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,9 @@ class Document:
     """Raises GrammarError for what isn't a schema, naming the path."""
 
     def __init__(self, schema: Any) -> None:
-        self.draft = _draft(schema)
+        self.draft = draft_of(schema)
+        if self.draft == 3:
+            schema = draft3.rewritten(schema)
         self.root = Place("", schema, _base(schema, "", self.draft))
         self._resources: dict[str, Place] = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Place] = {}
@@ -88,10 +90,10 @@ class Document:
             elif keyword == "dependencies":
                 self._read_dependencies(place, value, said)
             elif keyword in ("additionalItems", "definitions", "$defs") or (
-                keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool) and self.draft == 4
+                keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool) and self.draft <= 4
             ):
                 continue
-            elif keyword in ("minimum", "maximum") and self.draft == 4 and schema.get(_exclusive(keyword)) is True:
+            elif keyword in ("minimum", "maximum") and self.draft <= 4 and schema.get(_exclusive(keyword)) is True:
                 said.plain[_exclusive(keyword)] = check_form(keyword, value, place.shown)
             elif keyword in SINGLE:
                 said.one[keyword] = self._child(place, value, keyword)
@@ -268,25 +270,8 @@ def read(text: str) -> Document:
     return Document(schema)
 
 
-def _draft(schema: Any) -> int:
-    name = schema.get("$schema") if isinstance(schema, dict) else None
-    if name is None:
-        return 2020
-    if isinstance(name, str) and "json-schema.org/" in name:
-        for part, draft in _DRAFTS.items():
-            if part in name or name.endswith(part):
-                return draft
-        if name.rstrip("#/").endswith("json-schema.org/schema"):
-            return 2020
-    raise GrammarError(
-        f"The $schema {_shown(name)} is a dialect that isn't known here.",
-        hint="Known: drafts 4, 6, 7, 2019-09 and 2020-12.",
-        param="json_schema",
-    )
-
-
 def _id_keyword(draft: int) -> str:
-    return "id" if draft == 4 else "$id"
+    return "id" if draft <= 4 else "$id"
 
 
 def _base(schema: Any, base: str, draft: int) -> str:

@@ -8,7 +8,7 @@ type, with the keyword and its path. The union of the branches' shapes is exactl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
@@ -21,7 +21,9 @@ from palmette.runtime.grammar.schema.denial import Denial
 from palmette.runtime.grammar.schema.document import Document, Keywords, Place
 from palmette.runtime.grammar.schema.evaluate import Evaluator, canonical
 from palmette.runtime.grammar.schema.in_place import Below, no_object, requiring, without
+from palmette.runtime.grammar.schema.json_strings import Terminal
 from palmette.runtime.grammar.schema.order import PropertyOrder
+from palmette.runtime.grammar.schema.overlaps import Overlaps
 from palmette.runtime.grammar.schema.shapes import (
     ArrayShape,
     Claim,
@@ -42,7 +44,7 @@ _ANNOTATIONS_BESIDE_REF = {"title", "description", "default", "examples", "$comm
 class Solver:
     """Raises GrammarError for what can't be enforced, unless `best_effort`: then `approximated` lists it.
 
-    `compares_items`: the matcher remembers items that must differ.
+    `is_empty`: whether a terminal matches nothing. `compares_items`: the matcher remembers items that must differ.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Solver:
         assert_formats: bool,
         best_effort: bool,
         seconds: float,
+        is_empty: Callable[[Terminal], bool],
         compares_items: bool = False,
     ) -> None:
         self.document = document
@@ -67,6 +70,7 @@ class Solver:
         self._memo: dict[tuple[frozenset[Claim], frozenset[str]], tuple[Shape, ...]] = {}
         self._possible: dict[tuple[frozenset[Claim], frozenset[str], int], bool] = {}
         self._order = PropertyOrder(document)
+        self._overlaps = Overlaps(is_empty)
 
     def goal(self, *claims: Claim) -> Goal:
         """The goal of `claims`, with plain references followed: goals that mean the same become equal."""
@@ -217,7 +221,7 @@ class Solver:
         def name_holds(claim: Claim, name: str) -> bool:
             return self.evaluator.holds(claim.place, name) == claim.holds
 
-        for kind, shape in branch.shapes(self._order.of(goal), name_holds):
+        for kind, shape in branch.shapes(self._order.of(goal), name_holds, self._overlaps):
             refusal = branch.refused.get(kind)
             if refusal is not None:
                 if not self._best_effort:

@@ -68,7 +68,7 @@ KEYWORDS: tuple[Keyword, ...] = (
     Keyword("properties", "enforced", "in the order given"),
     Keyword("required", "enforced", "names without a schema of their own come after those in `properties`"),
     Keyword("additionalProperties", "enforced", "after the named ones, in any order"),
-    Keyword("patternProperties", "partly", "overlapping patterns too", "more than 7 patterns in an object; denied"),
+    Keyword("patternProperties", "partly", "overlapping ones too", "more than 256 ways to overlap; denied"),
     Keyword("propertyNames", "partly", "any schema for the names", "denied"),
     Keyword("minProperties", "partly", "rules that count", "where two or more names outside `properties` are needed"),
     Keyword("maxProperties", "rewritten", "rules that count"),
@@ -91,7 +91,12 @@ KEYWORDS: tuple[Keyword, ...] = (
     Keyword("$id", "enforced", "base of references"),
     Keyword("$anchor", "enforced", "names of references"),
     Keyword("$dynamicAnchor", "enforced", "names of references"),
-    Keyword("$schema", "enforced", "drafts 4, 6, 7, 2019-09 and 2020-12 (the default)", "other dialects"),
+    Keyword(
+        "$schema",
+        "enforced",
+        "drafts 3, 4, 6, 7, 2019-09 and 2020-12, also by publishers' names (Iglu, CloudFormation); others: 2020-12",
+        "dialects of 2019-09 and 2020-12, whose vocabularies may leave keywords out",
+    ),
     *(
         Keyword(name, "annotation", "")
         for name in ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment",

@@ -87,6 +87,21 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
                        "additionalItems": {"type": "integer"}}, [[None, 1], []], [[None, "a"]]),
     ("draft 7 dependencies", {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
                               "dependencies": {"a": ["b"], "c": {"maxProperties": 1}}}, [{"c": 1}], [{"a": 1}, {"c": 1, "d": 1}]),
+    ("draft 3", {"$schema": "http://json-schema.org/draft-03/schema#", "type": "object", "properties": {
+        "a": {"type": "integer", "required": True, "divisibleBy": 5}, "b": {"type": ["null", {"maxLength": 1, "type": "string"}]},
+        "c": {"type": "any", "disallow": ["array", "object"]}, "d": {"extends": {"maximum": 3}, "type": "number"}}},
+     [{"a": 10}, {"a": 5, "b": "x", "c": 1, "d": 3}, {"a": 5, "b": None}],
+     [{}, {"a": 7}, {"a": 5, "b": "xy"}, {"a": 5, "b": 1}, {"a": 5, "c": []}, {"a": 5, "d": 4}, {"a": 5, "d": "s"}]),
+    ("draft 3 time", {"$schema": "http://json-schema.org/draft-03/schema#", "type": "string", "format": "time"},
+     ["23:59:00"], ["24:00:00", "23:59:00Z"]),
+    ("a publisher's name for draft 4", {
+        "$schema": "http://iglucentral.com/schemas/com.snowplowanalytics.self-desc/schema/jsonschema/1-0-0#",
+        "self": {"vendor": "org.example", "name": "click", "format": "jsonschema", "version": "1-0-0"},
+        "type": "integer", "minimum": 1, "exclusiveMinimum": True}, [2], [1, "click"]),
+    ("a name that isn't known", {"$schema": "https://example.org/mine", "type": "integer", "minimum": 1}, [1], [0]),
+    ("many patterns that exclude one another", {"type": "object", "additionalProperties": False, "patternProperties": {
+        f"^{letter}[0-9]$": {"const": letter} for letter in "abcdefghijkl"} | {"^a": {"type": "string"}}},
+     [{"a1": "a", "l2": "l"}, {"ab": "q"}, {}], [{"a1": "b"}, {"m1": "m"}, {"ab": 1}, {"l2": "a"}]),
     ("look-ahead", {"type": "string", "pattern": "^(?!admin$)[a-z]+$"}, ["user", "admins"], ["admin", "A"]),
     ("needless escape", {"type": "string", "pattern": "^hello there\\!$"}, ["hello there!"], ["hello there"]),
     ("names to be escaped", {**OBJECT, "properties": {'a"b\\\n': {"const": "\u0001"}}}, [{'a"b\\\n': "\u0001"}], [{"a": 1}]),
@@ -125,7 +140,8 @@ ERRORS: list[tuple[Any, str]] = [
     ({"type": "object", "minProperties": 2}, "'minProperties'"),
     ({"type": "string", "format": "regex"}, "'format' at #"),
     ({"type": "number", "multipleOf": 0.123456789}, "'multipleOf'"),
-    ({"$schema": "https://example.org/mine"}, "dialect"),
+    ({"$schema": "https://example.org/2020-12/mine"}, "dialect"),
+    ({"$schema": 4}, "dialect"),
     ([], "a schema is an object"),
 ]
 
