@@ -4,7 +4,6 @@ where that is asked for; both are reported, and neither changes what plain runs 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.link import LocalLink
 from palmette.runtime.messages.hints import Hint
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
-
 
 LONG = "A common beginning that is worth keeping, since everybody has it. "
 

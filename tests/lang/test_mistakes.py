@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ import palmette as sgl
 from palmette import TraceError, agent, function, gen, match, select, tool, when
 from palmette.lang.errors import ProgramError, UnknownVariable
 from palmette.runtime.errors import InvalidRequest
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 @tool

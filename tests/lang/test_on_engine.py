@@ -4,56 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Iterator
 
 import pytest
-import uvicorn
 from lang_helpers import until
 
 import palmette as sgl
 from palmette import assistant, function, gen, select, system, user
 from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.backends.http import RuntimeEndpoint
-from palmette.runtime.api.app import create_app
-from palmette.runtime.api.native.branches import BranchTable
 from palmette.runtime.errors import ContextLengthExceeded, EngineDied, PalmetteError
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def table() -> BranchTable:
-    return BranchTable()
-
-
-@pytest.fixture(scope="module")
-def url(engine: sgl.Engine, table: BranchTable) -> Iterator[str]:
-    app = create_app(engine.frontend, branches_table=table)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    running = asyncio.run_coroutine_threadsafe(server.serve(), engine.loop)
-    while not server.started:
-        assert not running.done(), running.exception()
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    running.result(10)
-
-
-@pytest.fixture
-def endpoint(url: str) -> Iterator[RuntimeEndpoint]:
-    endpoint = RuntimeEndpoint(url)
-    yield endpoint
-    endpoint.shutdown()
-
-
-@pytest.fixture(params=["engine", "http"])
-def real(request, engine: sgl.Engine):
-    return EngineBackend(engine) if request.param == "engine" else request.getfixturevalue("endpoint")
 
 
 @function

@@ -6,7 +6,6 @@ import datetime
 import enum
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Optional, TypedDict, Union
 
@@ -233,12 +232,6 @@ def test_an_output_that_is_not_of_its_type_names_the_line_and_what_to_do() -> No
 def test_wrong_types_are_refused_where_they_are_written(write: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         write()
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize(

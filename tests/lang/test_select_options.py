@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -16,12 +16,6 @@ from palmette.lang.backends.scripted import ScriptedBranch
 from palmette.lang.errors import ProgramError
 from palmette.runtime.errors import InvalidRequest, TimedOut
 from palmette.runtime.messages.branches import ScoreStep, Step
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=4096, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 class _Slow(sgl.ScriptedBackend):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import palmette as sgl
@@ -94,12 +92,6 @@ def test_a_format_that_is_not_known(engine: sgl.Engine) -> None:
         program.run(backend=engine)["y"]
     with pytest.raises(InvalidRequest, match="model_type=''"):
         separate_reasoning(gen("y"), model_type="")
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 def test_outputs_draw_independently_and_repeatably(engine: sgl.Engine) -> None:

@@ -5,51 +5,16 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
 from typing import Literal
 
 import jsonschema
 import pydantic
 import pytest
-from live_server import LiveServer
 
 import palmette as sgl
 from palmette import function, gen, select
-from palmette.lang.backends.engine import EngineBackend
-from palmette.lang.backends.http import RuntimeEndpoint
 from palmette.lang.errors import ProgramError
 from palmette.runtime.errors import GrammarError, InvalidRequest
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
-
-
-@pytest.fixture(params=["engine", "http"])
-def real(request, engine: sgl.Engine):
-    return request.getfixturevalue(request.param + "_backend")
-
-
-@pytest.fixture
-def engine_backend(engine: sgl.Engine) -> EngineBackend:
-    return EngineBackend(engine)
-
-
-@pytest.fixture
-def http_backend() -> Iterator[RuntimeEndpoint]:
-    from palmette.runtime.checkpoint.resolve import resolve
-    from palmette.runtime.config import EngineConfig
-    from palmette.runtime.engine import build_core, build_frontend
-    from palmette.runtime.link import LocalLink
-
-    config = EngineConfig(model="tiny", threads=1, kv_tokens=16384, check_invariants=True)
-    with LiveServer(lambda: build_frontend(config, resolve("tiny"), LocalLink(build_core(config)))) as server:
-        endpoint = RuntimeEndpoint(server.url)
-        yield endpoint
-        endpoint.shutdown()
-
 
 PERSON = {
     "type": "object",

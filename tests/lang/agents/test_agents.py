@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -279,12 +278,6 @@ def test_the_grammars_of_a_turn() -> None:
         assert grammar.accepts(text)
     for text in ("[]", f"[{good}, {good}, {good}]", f"[{final('x')}]", good):
         assert not grammar.accepts(text)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("mode", ["calls", "react"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ def lamp(on: bool) -> str:
     """Switches the lamp."""
     ran.append(on)
     return f"it is {'on' if on else 'off'}"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 helper = agent(

@@ -3,59 +3,25 @@ bit, whatever the program."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
-import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lang_helpers import until
 
 import palmette as sgl
 from palmette import TraceError, assistant, function, gen, match, repeat, select, system, user, when
-from palmette.lang.backends.engine import EngineBackend
 from palmette.lang.backends.http import RuntimeEndpoint
 from palmette.lang.compiling.recording import Tracer
 from palmette.lang.errors import UnknownVariable
 from palmette.lang.sharing import shared_parts
-from palmette.runtime.api.app import create_app
 from palmette.runtime.messages.branches import BeginRole, EndRole, Text
 
 SEED = {"seed": 7, "temperature": 1.0, "max_new_tokens": 6}
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def url(engine: sgl.Engine) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(engine.frontend), port=0, log_level="error"))
-    running = asyncio.run_coroutine_threadsafe(server.serve(), engine.loop)
-    while not server.started:
-        assert not running.done(), running.exception()
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    running.result(10)
-
-
-@pytest.fixture(scope="module")
-def endpoint(url: str) -> Iterator[RuntimeEndpoint]:
-    endpoint = RuntimeEndpoint(url)
-    yield endpoint
-    endpoint.shutdown()
-
-
-@pytest.fixture(params=["engine", "http"])
-def real(request, engine: sgl.Engine):
-    return EngineBackend(engine) if request.param == "engine" else request.getfixturevalue("endpoint")
 
 
 def told(state: sgl.ProgramState) -> dict[str, Any]:

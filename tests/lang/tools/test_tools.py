@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -210,12 +209,6 @@ def test_the_grammar_of_a_call_lets_valid_calls_through_alone() -> None:
         {"name": "greet", "arguments": {"person": {"name": 3}}},
     ):
         assert not grammar.accepts(json.dumps(bad))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 def test_a_model_of_any_size_makes_valid_calls(engine: sgl.Engine) -> None:

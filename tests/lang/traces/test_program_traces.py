@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from palmette.lang.traces.replay import Replay
 from palmette.lang.traces.timeline import timeline_html, timeline_svg
 from palmette.lang.traces.trace import Trace, TracedCall
 from palmette.runtime.errors import InvalidRequest
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[sgl.Engine]:
-    with sgl.Engine(model="tiny", kv_tokens=16384, threads=1, check_invariants=True) as engine:
-        yield engine
 
 
 @function
