@@ -57,7 +57,7 @@ peers: $(READY)  ## token ids and greedy continuations against llama.cpp (compil
 	$(BIN)/python -m pytest tests/peers -m peers -s -rs
 
 sanitize: $(READY)  ## the native kernels' tests under the address and undefined-behaviour sanitizers
-	$(BIN)/python -m tests.sanitize
+	PYTHONPATH=.src $(BIN)/python -m tests.sanitize
 
 soak: $(READY)  ## ten million random operations on the radix cache (about 5 minutes); ARGS="--seed 2"
 	PYTHONPATH=.src $(BIN)/python -m tests.soak $(ARGS)

@@ -1,7 +1,8 @@
 """Runs the native kernels' tests on a library built with the address and undefined-behaviour sanitizers.
 
 `make sanitize`. Python itself is not instrumented, so the sanitizer's runtime is preloaded (behind it the C++ library,
-whose exceptions it wants to know) and leaks aren't looked for.
+whose exceptions it wants to know) and leaks aren't looked for. The library is built first: that takes minutes, and a
+test has a limit of time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from palmette.kernels.cpu import build
+from palmette.runtime.config import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g", "-O1")
@@ -22,6 +26,8 @@ TESTS = (
 
 
 def main() -> int:
+    build.FLAGS = (*build.FLAGS, *FLAGS)  # as conftest.py does it, whence the tests find the same library
+    build.build(cache_folder() / "kernels", build.detect_target(), progress=lambda text: print(text, flush=True))
     libraries = [
         subprocess.run(["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in ("libasan.so", "libstdc++.so")

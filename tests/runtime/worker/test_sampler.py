@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_paths import native_library
 
-from palmette.kernels.cpu.build import BuildError, build, detect_target
 from palmette.kernels.cpu.library import Library
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.plan import SAMPLE, SamplePlan, StepResult, decode, encode
@@ -30,11 +30,8 @@ Sample = Callable[[np.ndarray[Any, np.dtype[np.float32]], SamplePlan], Sampled]
 
 
 @pytest.fixture(scope="session")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    try:
-        return Library(build(tmp_path_factory.getbasetemp() / "kernels", detect_target()))
-    except BuildError as error:
-        pytest.skip(str(error))
+def native() -> Library:
+    return native_library()
 
 
 @pytest.fixture(scope="session", params=["numpy", "native"])
