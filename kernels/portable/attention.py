@@ -2,8 +2,9 @@
 
 KV is cut into absolute blocks of BLOCK positions, whatever the page size. A query's weights are exp(score − maximum),
 the maximum taken over all that it sees; sums run inside a block, then over the blocks in ascending order, from zero.
-Hidden lanes, and blocks beyond a row's own, add exact zeros. Each product has one fixed shape: a tile's rows × a block.
-Reads K and V as stored and widens them to float32. Made once a step by kernels.py; tiles.py plans the shapes.
+Hidden lanes, and blocks beyond a row's own, add exact zeros, also where what they hold isn't finite. Each product has
+one fixed shape: a tile's rows × a block. Reads K and V as stored and widens them to float32. Made once a step by
+kernels.py; tiles.py plans the shapes.
 """
 
 from __future__ import annotations
@@ -68,10 +69,12 @@ class PortableAttention:
 
         v = self._gather(values, group)
         v[:, :, masked_from * BLOCK :].masked_fill_(group.unwritten, 0.0)
-        parts = tiles  # of the same shape, and no longer needed
-        torch.bmm(weights.view(products, rows, BLOCK), v.view(products, BLOCK, head_dim), out=parts)
-        parts = parts.view(n, kv_heads, blocks, rows, head_dim)
-        total = _fold(parts).div_(_fold(weights.sum(-1, keepdim=True)))
+        total = _weighed(weights, v, tiles)  # whose queries are no longer needed
+        if not total.isfinite().all():  # a weight of 0 makes NaN of what isn't finite
+            broken = v.isfinite().all(-1).logical_not_()
+            total = _weighed(weights, v.nan_to_num_(0.0, 0.0, 0.0), tiles)
+            total.masked_fill_(group.seeing(broken).unsqueeze(-1), float("nan"))
+        total.div_(_fold(weights.sum(-1, keepdim=True)))
         share = q.shape[1] // kv_heads
         result = total[:, :, : group.queries * share].view(n, kv_heads, group.queries, share, head_dim)
         return result.transpose(1, 2).reshape(-1, q.shape[1], head_dim)
@@ -97,6 +100,14 @@ class PortableAttention:
         torch.index_select(flat, 0, group.pages, out=pages)
         picked = pages.view(n, -1, kv_heads, head_dim)[:, :lanes]
         return self.scratch.take("gathered", n, kv_heads, lanes, head_dim).copy_(picked.transpose(1, 2))
+
+
+def _weighed(weights: Tensor, values: Tensor, scratch: Tensor) -> Tensor:
+    """weights [n, kv_heads, blocks, rows, BLOCK] × values [n, kv_heads, blocks × BLOCK, head_dim] → [n, kv_heads, rows,
+    head_dim]. `scratch` [n × kv_heads × blocks, rows, head_dim] is overwritten."""
+    products, rows, head_dim = scratch.shape
+    torch.bmm(weights.view(products, rows, BLOCK), values.view(products, BLOCK, head_dim), out=scratch)
+    return _fold(scratch.view(*weights.shape[:3], rows, head_dim))
 
 
 def _fold(parts: Tensor) -> Tensor:

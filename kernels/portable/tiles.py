@@ -54,6 +54,12 @@ class TileGroup:
     kept: Tensor | None  # int64: which of the n × Q results are real; None: all
     targets: Tensor  # int64: the tokens that those belong to
 
+    def seeing(self, lanes: Tensor) -> Tensor:
+        """The rows that see any of the chosen lanes (bool [n, kv_heads, blocks × BLOCK]): bool [n, kv_heads, rows]."""
+        first = self.masked_from * BLOCK
+        masked = lanes[:, :, first:].view(*lanes.shape[:2], self.blocks - self.masked_from, 1, BLOCK) & ~self.hidden
+        return lanes[:, :, :first].any(-1, keepdim=True) | masked.any(-1).any(2)
+
 
 def cut(batch: Batch, most_queries: int) -> list[Tile]:
     """Every row's tiles. `most_queries` is one of TILE_QUERIES."""

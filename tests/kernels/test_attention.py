@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -112,6 +113,23 @@ def test_a_row_keeps_its_bits(rows: Rows, case: tuple[int, torch.dtype], page_si
         found = attend(PORTABLE, sequences, rows, page_size, seed)
     expected = torch.cat([ALONE[case][sequence][first:end] for sequence, first, end in rows])
     assert same_bits(found, expected)
+
+
+@pytest.mark.parametrize("share", [1, 3])
+@pytest.mark.parametrize("at", [0, 30, 127, 128, 299])
+def test_what_is_not_finite_reaches_those_who_see_it_and_nobody_else(share: int, at: int) -> None:
+    """Tokens before a position keep their bits, whatever it holds, in one chunk with it or not; the others show it."""
+    rows = [(0, 0, 300), (1, 20, 131), (0, 25, 31), (0, 127, 128)]
+    fine = Sequences.random((300, 131), heads=2 * share, kv_heads=2, head_dim=16, dtype=torch.bfloat16)
+    before = attend(PORTABLE, fine, rows)
+    seen = torch.tensor([sequence == 0 and position >= at for sequence, *ends in rows for position in range(*ends)])
+    for odd in (float("nan"), float("inf")):
+        for part in ("k", "v"):
+            broken = replace(fine, **{part: [x.clone() for x in getattr(fine, part)]})
+            getattr(broken, part)[0][at] = odd
+            after = attend(PORTABLE, broken, rows)
+            assert same_bits(after[~seen], before[~seen])
+            assert not torch.isfinite(after[seen]).any()
 
 
 def test_many_rows_of_unlike_lengths_keep_their_bits() -> None:

@@ -11,17 +11,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_paths import COMPILES_LONG, native_library, native_paths
 
-from palmette.kernels.cpu.build import (
-    AVX2,
-    AVX512_BF16,
-    PORTABLE,
-    BuildError,
-    Target,
-    build,
-    detect_target,
-    find_compiler,
-)
+from palmette.kernels.cpu.build import PORTABLE, BuildError, build, find_compiler
 from palmette.kernels.cpu.library import Floats, Library, Weight
 from palmette.kernels.cpu.packing import (
     Format,
@@ -39,30 +31,15 @@ ALL: tuple[str, ...] = get_args(Format)
 QUANTISED: tuple[str, ...] = get_args(QuantisedFormat)
 
 
-def _targets() -> list[Target]:
-    """Every path that this machine can run."""
-    best = detect_target()
-    paths = [PORTABLE]
-    if best.name != "portable":
-        paths.append(Target("avx2", tuple(f"-m{flag}" for flag in AVX2)))
-    if best.name == "avx512-vnni-bf16":
-        paths.append(Target("avx512-vnni", tuple(flag for flag in best.flags if flag != f"-m{AVX512_BF16}")))
-    return paths if best.name == paths[-1].name else [*paths, best]
-
-
 def _params() -> list[Any]:
     """The path that is used here, always; the others compile for long."""
-    *others, best = _targets()
-    return [best, *[pytest.param(target, marks=pytest.mark.slow) for target in others]]
+    *others, best = native_paths()
+    return [best, *[pytest.param(target, marks=COMPILES_LONG) for target in others]]
 
 
 @pytest.fixture(scope="session", params=_params(), ids=lambda target: target.name)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Library:
-    try:
-        find_compiler()
-    except BuildError as error:
-        pytest.skip(str(error))
-    return Library(build(tmp_path_factory.getbasetemp() / "kernels", request.param))
+def library(request: pytest.FixtureRequest) -> Library:
+    return native_library(request.param)
 
 
 def meaning(weight: Quantised) -> Doubles:
@@ -184,12 +161,13 @@ def test_parts_of_any_formats_give_the_bits_that_they_give_alone(
 
 
 @pytest.mark.slow
-def test_all_paths_give_the_same_bits(tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.timeout(1800)
+def test_all_paths_give_the_same_bits() -> None:
     """Integer sums are exact and every lane does the same operations, so the paths agree bit for bit.
 
     All but one: products with bfloat16 weights where there are bfloat16 dot products.
     """
-    libraries = [Library(build(tmp_path_factory.getbasetemp() / "kernels", target)) for target in _targets()]
+    libraries = [native_library(target) for target in native_paths()]
     for kind in ALL:
         weight, _ = random_weight(kind, 48, 128, 7)
         x = np.random.default_rng(3).standard_normal((13, 128)).astype(np.float32)
@@ -220,6 +198,7 @@ def test_exp(library: Library) -> None:
     assert np.abs(library.exp(x) / np.exp(x.astype(np.float64)) - 1).max() < 2e-7
     assert library.exp(np.array([-np.inf, -1000.0, -87.5], np.float32)).tolist() == [0.0] * 3
     assert library.exp(np.zeros(3, np.float32)).tolist() == [1.0] * 3
+    assert np.isnan(library.exp(np.full(3, np.nan, np.float32))).all()
 
 
 def test_parts_and_orders() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_paths import native_library, native_paths
 
-from palmette.kernels.cpu.build import (
-    AVX2,
-    AVX512_BF16,
-    PORTABLE,
-    BuildError,
-    Target,
-    build,
-    detect_target,
-    find_compiler,
-)
 from palmette.kernels.cpu.library import Attention, Floats, Ints, KvStorage, LayerPages, Library
 from palmette.kernels.protocol import Batch
 from palmette.kernels.reference.kernels import ReferenceKernels
@@ -36,12 +27,8 @@ DTYPES: dict[KvStorage, torch.dtype] = {
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    try:
-        find_compiler()
-    except BuildError as error:
-        pytest.skip(str(error))
-    return Library(build(tmp_path_factory.getbasetemp() / "kernels", detect_target()))
+def library() -> Library:
+    return native_library()
 
 
 @dataclass(frozen=True)
@@ -290,25 +277,53 @@ def test_int8_keeps_half_a_step(library: Library) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kv", list(DTYPES))
-def test_all_paths_give_the_same_bits(
-    library: Library, kv: KvStorage, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    best = detect_target()
-    paths = [PORTABLE, Target("avx2", tuple(f"-m{flag}" for flag in AVX2))]
-    if best.name == "portable":
-        paths = paths[:1]
-    if f"-m{AVX512_BF16}" in best.flags:
-        paths.append(Target("avx512-vnni", tuple(flag for flag in best.flags if flag != f"-m{AVX512_BF16}")))
+def test_all_paths_give_the_same_bits(library: Library, kv: KvStorage) -> None:
     rows = (Row(0, 9, 0), Row(300, 330, 256), Row(700, 701, 256), Row(512, 513, 256))
     calls = [(i, row.first, row.end) for i, row in enumerate(rows)]
     case = Case(kv, 2, 3, 80, 16, rows, Attention(300, 20.0, np.zeros(6, np.float32)))
     expected = Stored.of(case, library, 16, share=True).attend(library, calls)
-    for path in paths:
-        other = Library(build(tmp_path_factory.getbasetemp() / "kernels", path))
+    for path in native_paths():
+        other = native_library(path)
         assert (bits(Stored.of(case, other, 16, share=True).attend(other, calls)) == bits(expected)).all(), path
         assert_broken_queries_show(other, kv)
+        assert_broken_positions_stay_theirs(other, kv)
+
+
+@pytest.mark.parametrize("kv", list(DTYPES))
+def test_what_is_not_finite_reaches_those_who_see_it_and_nobody_else(library: Library, kv: KvStorage) -> None:
+    assert_broken_positions_stay_theirs(library, kv)
     assert_broken_queries_show(library, kv)
+
+
+def assert_broken_positions_stay_theirs(library: Library, kv: KvStorage) -> None:
+    """Tokens that can't see a position keep their bits, whatever it holds: earlier ones in its own chunk, and those
+    whose window has passed it, in tiles with others that see it. All that see it show it."""
+    chunk = Case(kv, 2, 3, 48, 16, (Row(0, 150, 0), Row(290, 340, 0)), Attention())
+    singles = tuple(Row(end - 1, end, 600) for end in (801, 790, 803, 770))  # one tile a split
+    for case, at in (
+        *((chunk, at) for at in (0, 1, 62, 63, 64, 149, 300)),
+        *((replace(chunk, group=group, page_size=1), 101) for group in (1, 8, 16)),
+        *((replace(chunk, attention=Attention(30, 20.0, np.zeros(6, np.float32))), at) for at in (5, 64, 131, 300)),
+        *((replace(chunk, rows=singles, attention=Attention(300)), at) for at in (470, 495, 499, 502)),
+    ):
+        whole = Stored.of(case, library, case.page_size, share=True)
+        calls = [(i, row.first, row.end) for i, row in enumerate(case.rows)]
+        before = whole.attend(library, calls)
+        position = np.concatenate([np.arange(first, end) for _, first, end in calls])
+        seen = (position >= at) & (position < at + (case.attention.window or 10_000))
+        pages = {
+            int(table[at // case.page_size]) for row, table in zip(case.rows, whole.tables, strict=True) if at < row.end
+        }
+        slots = np.array([page * case.page_size + at % case.page_size for page in pages], np.int32)
+        fine = np.ones((len(slots), case.kv_heads, case.head_dim), np.float32)
+        for odd in (np.nan, np.inf):
+            for k, v in ((fine * np.float32(odd), fine), (fine, fine * np.float32(odd))):
+                library.write_kv(whole.pages, slots, k, v)
+                after = whole.attend(library, calls)
+                assert (bits(after[~seen]) == bits(before[~seen])).all(), (case, at, odd)
+                assert not np.isfinite(after[seen]).any(), (case, at, odd)
 
 
 def assert_broken_queries_show(library: Library, kv: KvStorage) -> None:

@@ -2,7 +2,7 @@
 //
 // KV is cut into absolute blocks of 64 positions and splits of 256. Inside a split the blocks ascend with one running
 // maximum and sum; every split starts fresh; splits are folded from left to right. Rows of a tile share loaded KV and
-// nothing else; a lane that a row may not see has weight exactly 0. Blocks and splits that lie wholly before a row's
+// nothing else; a lane that a row may not see has weight exactly 0, and meets finite values only. Blocks and splits that lie wholly before a row's
 // window leave its state as it is, bit for bit, so a tile may skip them or not.
 //
 // A layer's pages: keys [page][kv head][dim pair][position][2], so that 16 positions of a pair are one vector; values
@@ -35,6 +35,7 @@ struct Attention {
 template <class E> struct Element;
 template <> struct Element<uint16_t> {
   static constexpr int SCALE = 0;  // elements that a position's scale takes
+  static constexpr uint32_t EXPONENTS = 0x7f807f80u;  // of the elements in a word; all ones where one isn't finite
   using Pair = Bf16Pair;
   using Vectors = vu;
   static Pair pair(float even, float odd) { return bf16_pair(even, odd); }
@@ -73,6 +74,7 @@ template <class E> struct Unpaired {
 };
 template <> struct Element<float> : Unpaired<float> {
   static constexpr int SCALE = 0;
+  static constexpr uint32_t EXPONENTS = 0x7f800000u;
   PALMETTE_INLINE vf wide(const float* at) { return load<vf>(at); }
   static float from(float x) { return x; }
 };
@@ -407,9 +409,40 @@ template <class E> static void finish(const State& state, int r, const PageShape
     }
 }
 
+// Whether what positions [from, to) hold for values is finite, so that a weight of 0 adds 0.
+template <class E> static bool finite_values(const View<E>& kv, int from, int to) {
+  const PageShape& shape = kv.shape;
+  vu carries{};  // of exponents that are all ones
+  each_page(kv, from, to, [&](int, int count, int page, int offset) {
+    if constexpr (Element<E>::SCALE > 0) {
+      const E* at = kv.values + shape.value_scale(page, kv.head, offset);
+      for (int i = 0; i < count; i++) carries[0] |= (load<uint32_t>(at + i * shape.scale) & 0x7f800000u) + 0x00800000u;
+    } else {
+      constexpr uint32_t exponents = Element<E>::EXPONENTS, lowest = exponents & ~(exponents << 1);
+      const E* at = kv.values + shape.value_row(page, kv.head, offset);
+      const E* end = at + count * shape.padded_dim;
+      for (; at < end; at += sizeof(vu) / sizeof(E)) carries |= (load<vu>(at) & exponents) + lowest;
+    }
+  });
+  return max_lanes((vi)(carries >> 15 & 0x10001u)) == 0;
+}
+
+// A split of a tile. Where a position that only some of its rows see isn't finite, each row goes by itself.
 template <class E>
 static void attend_split(int rows, const View<E>& kv, const Attention& kind, int begin, const int32_t* positions,
                          const typename Element<E>::Pair* q, const State& state, E* scratch) {
+  const auto [low, high] = std::minmax_element(positions, positions + rows);
+  const int end = std::min(*high + 1, begin + SPLIT);
+  if (!finite_values(kv, std::max(kind.first_seen(*low), begin), std::min(kind.first_seen(*high), end)) ||
+      !finite_values(kv, std::max(*low + 1, begin), end)) {
+    typename Element<E>::Pair alone[MOST_HEAD_DIM / 2];
+    for (int r = 0; r < rows; r++) {
+      for (int pair = 0; pair < kv.shape.head_dim / 2; pair++) alone[pair] = q[pair * rows + r];
+      const State own{state.most + r, state.total + r, state.value + r * kv.shape.padded_dim};
+      attend_split<E, 1>(kv, kind, begin, positions + r, alone, own, scratch);
+    }
+    return;
+  }
   switch (rows) {
 #define PALMETTE_ROWS(M) \
   case M: return attend_split<E, M>(kv, kind, begin, positions, q, state, scratch);

@@ -229,10 +229,11 @@ PALMETTE_INLINE vf round_even(vf x) {
   return (x + magic) - magic;
 }
 
-// e^x to about one unit in the last place (range reduction by ln 2 in two parts, polynomial of degree 6); 0 below -87.3.
+// e^x to about one unit in the last place (range reduction by ln 2 in two parts, polynomial of degree 6); 0 below -87.3, NaN
+// of NaN.
 PALMETTE_INLINE vf exp(vf x) {
   const vf low = splat(-87.3f), high = splat(88.3f);
-  const vf clamped = x > high ? high : (x > low ? x : low);
+  const vf clamped = x > high ? high : (x < low ? low : x);
   const vf n = round_even(clamped * splat(1.44269504088896341f));
   vf r = fma(n, splat(-0.693359375f), clamped);
   r = fma(n, splat(2.12194440e-4f), r);
@@ -245,7 +246,7 @@ PALMETTE_INLINE vf exp(vf x) {
   p = fma(p, r * r, r) + splat(1.0f);
   const vi exponent = (__builtin_convertvector(n, vi) + 127) << 23;
   const vf value = p * (vf)exponent;
-  return x > low ? value : vf{};
+  return x <= low ? vf{} : value;
 }
 
 // tanh x to about two units in the last place: an odd polynomial below 0.625, 1 − 2 / (e^2|x| + 1) above.
