@@ -183,7 +183,7 @@ async def _read(
 
     more: dict[str, Any] = {}
     if isinstance(body, ResponsesBody):
-        more = {"variables": body.chat_template_kwargs, "jump": body.jump, "complete": body.complete}
+        more = {"variables": body.chat_template_kwargs, "jump": body.jump, "complete": body.complete is True}
 
     def work() -> Given:
         items = {item["id"]: item for turn in referred for item in (*turn.input(), *turn.output())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from scripted_link import ScriptedLink
 
 from palmette.runtime.checkpoint.resolve import resolve
@@ -11,8 +12,11 @@ from palmette.runtime.config import EngineConfig
 from palmette.runtime.engine import build_core
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.link import LocalLink
+from palmette.runtime.messages.requests import Request, RequestBatch
 from palmette.runtime.text.load import load_tokenizer
 from palmette.runtime.text.turns import TurnRenderer
+
+_BATCH = msgspec.msgpack.Decoder(RequestBatch)
 
 SAID = "the tokens of a naïve model — 😀 self"
 
@@ -38,4 +42,12 @@ def model_frontend(model: str, threads: int = 1, **options: Any) -> Frontend:
     tokenizer = load_tokenizer(resolve(model))
     core = build_core(EngineConfig(**{"model": model, "threads": threads, "kv_tokens": 4096, **options}))
     template = TurnRenderer.of(tokenizer)
-    return Frontend(LocalLink(core), tokenizer, template, model=model, context_length=2048)
+    return Frontend(WireLink(core), tokenizer, template, model=model, context_length=2048)
+
+
+class WireLink(LocalLink):
+    """Requests go through the wire's form, as between processes: what an engine process couldn't read fails here."""
+
+    def send(self, request: Request) -> None:
+        (read,) = _BATCH.decode(msgspec.msgpack.encode(RequestBatch((request,)))).requests
+        super().send(read)
