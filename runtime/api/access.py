@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,11 +17,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palmette.runtime.api.errors import error_response, failure
 from palmette.runtime.api.json_response import JsonResponse
-from palmette.runtime.errors import Forbidden
+from palmette.runtime.errors import Forbidden, InvalidRequest
 from palmette.runtime.messages.namespaces import namespace
 
 OPEN_PATHS = ("/health", "/ready")  # probes carry no key
 SCOPE_KEY = "palmette.caller"
+_BEARABLE = re.compile(r"[!-~]([ -~]*[!-~])?")
 UNIX_SOCKET = None  # a client without an address came through a socket file, which has its own permissions
 
 
@@ -30,6 +32,16 @@ class Keys:
 
     api: tuple[str, ...] = ()
     admin: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for a key that no client can bear, or that everybody would."""
+        for flag, key in (*(("--api-key", key) for key in self.api), ("--admin-key", self.admin)):
+            if key is not None and not _BEARABLE.fullmatch(key):
+                raise InvalidRequest(
+                    f"{flag} is {'empty' if not key else 'no key that a header can hold'}.",
+                    hint="A key is printable ASCII without blanks around it. Is the variable that holds it set?",
+                    param=flag.lstrip("-").replace("-", "_"),
+                )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +26,10 @@ from palmette.runtime.api.request_ids import ANTHROPIC_HEADER, HEADER, RequestId
 from palmette.runtime.api.request_log import RequestLog
 from palmette.runtime.api.responses import routes as responses
 from palmette.runtime.api.surface import Surface
+from palmette.runtime.errors import InvalidRequest
 from palmette.runtime.frontend import Frontend
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+|null")
 ABOUT = "A radix-tree structured generation runtime: OpenAI's surfaces, and the native ones."
 
 
@@ -42,6 +45,17 @@ class ApiOptions:
     log_requests: bool = False
     origins: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for an origin that no browser sends."""
+        for origin in self.origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise InvalidRequest(
+                    f"--allow-origin {origin!r} is no origin.",
+                    hint="Give a scheme and a host, with a port where it isn't the usual one, and nothing behind: "
+                    "https://app.example.com",
+                    param="allow_origin",
+                )
 
 
 def create_app(
@@ -67,7 +81,9 @@ def create_app(
         redirect_slashes=False,  # a redirect would name the host that the client did
     )
     app.state.reading = Reading(options.limits, options.lenient, frontend.offload)
-    surface = Surface(frontend, tuple(names) or (frontend.model,))
+    if not all(name.strip() for name in names):
+        raise InvalidRequest("--served-model-name is empty.", hint="Give a name.", param="served_model_name")
+    surface = Surface(frontend, tuple(dict.fromkeys(names)) or (frontend.model,))
     table = branches_table or BranchTable()
     errors.install(app)
     app.include_router(operations.router(surface))

@@ -228,12 +228,13 @@ def serve(
         origins=tuple(allow_origin or ()),
         limits=Limits(**given_bounds),
     )
+    keys = Keys(tuple(api_key or ()), admin_key)
     fetch_model(config.model)
     code = launch.serve(
         config,
         host,
         port,
-        keys=Keys(tuple(api_key or ()), admin_key),
+        keys=keys,
         names=tuple(served_model_name or ()),
         uds=uds,
         record=record,

@@ -126,7 +126,6 @@ def router(surface: Surface) -> APIRouter:
 
         return PlainResponse(await surface.beside(len(body.tokens), encoded), headers=body.headers)
 
-    @routes.post("/abort", **operation(AbortAnswer, takes=AbortBody, errors=(*READING, 403), tag="native"))
     async def abort(request: Request) -> Response:
         """End open requests: each is answered with what it has."""
         body = await read(request, AbortBody)
@@ -140,6 +139,10 @@ def router(surface: Surface) -> APIRouter:
         if "/" not in body.rid:
             ids.add(body.rid)  # one that the server made, which nobody guesses
         return JsonResponse({"aborted": sum(map(frontend.abort, ids))})
+
+    for path in ("/abort", "/abort_request"):  # ours, and SGLang's
+        described = operation(AbortAnswer, takes=AbortBody, errors=(*READING, 403), tag="native")
+        routes.post(path, **described)(abort)
 
     @routes.post("/flush_cache", **operation(FlushAnswer, errors=(401, 403, 503), tag="native"))
     async def flush_cache(request: Request) -> Response:

@@ -11,6 +11,7 @@ from live_server import LiveServer
 from starlette.types import Message, Receive, Scope, Send
 
 from palmette.runtime.api.access import SCOPE_KEY, Access, Caller, Keys
+from palmette.runtime.errors import InvalidRequest
 
 KEYS = Keys(("ann's key", "bob's key"), admin="root's key")
 
@@ -34,6 +35,15 @@ async def caller(
     scope = {"type": "http", "path": "/v1/models", "headers": headers, "client": client}
     await Access(app, KEYS if keys is KEYS else keys)(scope, None, send)  # type: ignore[arg-type]
     return seen[0] if seen else sent[0]["status"]
+
+
+@pytest.mark.parametrize("key", ["", " ", " a", "a ", "a\nb", "clé", "\x00"])
+def test_a_key_that_nobody_or_everybody_bears_is_refused_at_the_start(key: str) -> None:
+    """An unset variable on the command line is an empty key, which a request without one would bear."""
+    with pytest.raises(InvalidRequest, match="--api-key"):
+        Keys(("good", key))
+    with pytest.raises(InvalidRequest, match="--admin-key"):
+        Keys(("good",), admin=key)
 
 
 async def test_a_wrong_or_missing_key_is_kept_out() -> None:

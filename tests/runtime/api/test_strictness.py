@@ -103,6 +103,12 @@ def test_lenient_over_http(lenient: LiveServer, tiny: LiveServer) -> None:
     assert list(stream)
 
 
+@pytest.mark.parametrize("origin", ["", "example.com", "http://", "https://example.com/", "https://a b"])
+def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
+    with pytest.raises(InvalidRequest, match="no origin"):
+        ApiOptions(origins=("https://fine.example:8443", "*", origin))
+
+
 def test_pages_of_other_origins(lenient: LiveServer, tiny: LiveServer) -> None:
     body = {"prompt": "a", "max_tokens": 1}
 

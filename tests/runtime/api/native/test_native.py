@@ -105,6 +105,7 @@ def test_tokenize_and_back(http: httpx.Client) -> None:
 
 def test_abort_flush_and_cache(http: httpx.Client, server: LiveServer) -> None:
     assert http.post("/abort", json={"rid": "unknown"}).json() == {"aborted": 0}
+    assert http.post("/abort_request", json={"rid": ""}).json() == {"aborted": 0}
     assert http.post("/abort", json={}).status_code == 400
     assert http.post("/flush_cache").json() == {"flushed_pages": 7}
     assert http.get("/cache").json()["nodes"][0]["tokens"] == [5]
