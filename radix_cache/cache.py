@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from palmette.radix_cache import scores
@@ -348,6 +348,18 @@ class RadixCache:
         found = self._end_of(key, namespace)
         if found is not None:
             scores.keep_along(*found, start, logprobs)
+
+    def beside(self, key: bytes, namespace: str, start: int) -> dict[int, Mapping[int, float]]:
+        """By position, from `start` on: the known log-probabilities of tokens that might stand there behind `key`'s."""
+        found = self._end_of(key, namespace)
+        return scores.beside_along(*found, start) if found is not None else {}
+
+    def keep_beside(self, key: bytes, namespace: str, values: Mapping[int, Mapping[int, float]]) -> None:
+        """Keeps the log-probabilities of tokens that might stand behind `key`'s, by position and token, as far as those
+        before them are cached."""
+        found = self._end_of(key, namespace)
+        if found is not None:
+            scores.keep_beside_along(*found, values)
 
     # Events
 

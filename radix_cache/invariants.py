@@ -178,5 +178,8 @@ def _pins(cache: RadixCache) -> Iterable[Violation]:
 
 def _scores(cache: RadixCache) -> Iterable[Violation]:
     for node in cache.tree.nodes():
-        if node.scores is not None and len(node.scores) * TOKEN_BYTES != len(node.key):
-            yield Violation(f"{len(node.scores)} log-probabilities for {len(node.key)} bytes of tokens", (), (node,))
+        if node.scores is None:
+            continue
+        length = len(node.scores.own)
+        if length * TOKEN_BYTES != len(node.key) or not all(0 <= index < length for index in node.scores.beside):
+            yield Violation(f"{length} log-probabilities for {len(node.key)} bytes of tokens", (), (node,))

@@ -11,10 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from palmette.radix_cache.hints import Hint
 from palmette.runtime.messages.tokens import TOKEN_BYTES
+
+if TYPE_CHECKING:
+    from palmette.radix_cache.scores import Scores
 
 CHUNK = 512  # children of a part: halved at twice this length
 
@@ -26,8 +29,8 @@ class Node:
     `leases` counts the live leases whose path goes through the node; `tails` those that copy from its first page;
     `pins` the pins at the node or below it; `uses` matches. `ticket` is the node's live entry in the eviction order,
     where it has one. `hint` and `priority` (higher is worth more) are there for the eviction policies, `past` for what
-    one that learns remembers. `scores` are the log-probabilities of the node's tokens, NaN where unknown; most nodes
-    have none.
+    one that learns remembers. `scores` are log-probabilities of the node's tokens and of what might follow them;
+    most nodes have none.
     """
 
     __slots__ = ("children", "hint", "key", "last_used", "leases", "pages", "parent", "past", "pins", "priority",
@@ -47,7 +50,7 @@ class Node:
         self.hint: Hint | None = None
         self.priority = 0
         self.past: Any = None
-        self.scores: array[float] | None = None
+        self.scores: Scores | None = None
 
     @property
     def spare(self) -> int:

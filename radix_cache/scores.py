@@ -1,57 +1,92 @@
-"""Log-probabilities of tokens, kept beside the nodes whose tokens they belong to.
+"""Log-probabilities of tokens, kept beside the nodes whose tokens they belong to, or stand behind.
 
-The log-probability of a token given all before it depends on its path alone, so it lives and goes with the node that
-holds the token; whoever asks for a cached prompt's log-probabilities needn't compute the prompt again. float32, as
-computed; NaN where unknown. Called by cache and tree.
+The log-probability of a token given all before it depends on its path alone. That of a cached token lives and goes
+with the node that holds it; that of a token which only might have come next, as a choice that was scored, with the node
+that holds the token before it. Whoever asks again needn't compute the prompt again. float32, as computed. Called by
+cache and tree.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from palmette.radix_cache.node import Node
 from palmette.runtime.messages import tokens
 
 UNKNOWN = array("f", [math.nan])
+MOST_BESIDE = 1024  # tokens that might have come next, of one place
 
 
-def grow(node: Node) -> None:
-    """The node's key became longer: nothing is known of the new tokens."""
-    if node.scores is not None:
-        node.scores += UNKNOWN * (tokens.count(node.key) - len(node.scores))
+class Scores:
+    """Of one node. `own`: its tokens', NaN where unknown. `beside`: by the index of the token before, those of tokens
+    that might come next."""
+
+    __slots__ = ("beside", "own")
+
+    def __init__(self, own: array[float], beside: dict[int, dict[int, float]]) -> None:
+        self.own = own
+        self.beside = beside
+
+    def grow(self, length: int) -> None:
+        """The node has `length` tokens now: nothing is known of the new ones."""
+        self.own += UNKNOWN * (length - len(self.own))
+
+    def cut(self, at: int) -> Scores:
+        """Takes off what belongs to the first `at` tokens, and returns it."""
+        upper = Scores(self.own[:at], {index: known for index, known in self.beside.items() if index < at})
+        self.own = self.own[at:]
+        self.beside = {index - at: known for index, known in self.beside.items() if index >= at}
+        return upper
+
+    def trim(self, length: int) -> None:
+        """Only the first `length` tokens are left."""
+        del self.own[length:]
+        self.beside = {index: known for index, known in self.beside.items() if index < length}
+
+    def keep(self, first: int, values: Sequence[float]) -> None:
+        """`values` belong to tokens from index `first` on. What is known already stays; NaN tells nothing."""
+        for index, value in enumerate(values, first):
+            if math.isnan(self.own[index]):
+                self.own[index] = value
+
+    def keep_beside(self, index: int, values: Mapping[int, float]) -> None:
+        """`values`, by token, are those of tokens that might stand behind the one at `index`."""
+        known = self.beside.setdefault(index, {})
+        if len(known) + len(values) > MOST_BESIDE:
+            known.clear()
+        known.update(values)
+
+    def known(self, first: int, end: int) -> array[float]:
+        """Of the tokens from index `first` on, up to `end` or the first that is unknown."""
+        values = self.own[first:end]
+        for index, value in enumerate(values):
+            if math.isnan(value):
+                return values[:index]
+        return values
 
 
-def keep(node: Node, first: int, values: Sequence[float]) -> None:
-    """`values` belong to the node's tokens from index `first` on. What is known already stays; NaN tells nothing."""
-    if not len(values):
-        return
+def of(node: Node) -> Scores:
+    """The node's, made where it has none."""
     if node.scores is None:
-        node.scores = UNKNOWN * tokens.count(node.key)
-    scores = node.scores
-    for index, value in enumerate(values, first):
-        if math.isnan(scores[index]):
-            scores[index] = value
+        node.scores = Scores(UNKNOWN * tokens.count(node.key), {})
+    return node.scores
 
 
-def known(node: Node, first: int, end: int) -> array[float]:
-    """Values of the node's tokens from index `first` on, up to `end` or the first that is unknown."""
-    if node.scores is None:
-        return array("f")
-    values = node.scores[first:end]
-    for index, value in enumerate(values):
-        if math.isnan(value):
-            return values[:index]
-    return values
+def adopt(node: Node, scores: Scores) -> None:
+    """What was known of tokens that the node now begins with."""
+    of(node).keep(0, scores.own)
+    for index, values in scores.beside.items():
+        of(node).keep_beside(index, values)
 
 
 def known_along(node: Node, end: int, start: int) -> array[float]:
     """Values of the path's tokens from position `start` on, up to `end`, which lies in the node, or the first that is
     unknown."""
     found = array("f")
-    for step, first, last in _parts(node, end, start):
-        part = known(step, first, last)
+    for step, first, last, _ in _parts(node, end, start):
+        part = step.scores.known(first, last) if step.scores is not None else array("f")
         found += part
         if len(part) < last - first:
             break
@@ -62,19 +97,38 @@ def keep_along(node: Node, end: int, start: int, values: Sequence[float]) -> Non
     """`values` belong to the path's tokens from position `start` on; those from `end` on, which lies in the node, are
     left out."""
     at = 0
-    for step, first, last in _parts(node, end, start):
-        keep(step, first, values[at : at + last - first])
+    for step, first, last, _ in _parts(node, end, start):
+        of(step).keep(first, values[at : at + last - first])
         at += last - first
 
 
-def _parts(node: Node, end: int, start: int) -> list[tuple[Node, int, int]]:
-    """Where the path's tokens from position `start` up to `end` lie: nodes, each with a range of its tokens."""
-    parts: list[tuple[Node, int, int]] = []
+def beside_along(node: Node, end: int, start: int) -> dict[int, Mapping[int, float]]:
+    """By position, from `start` to `end`: what is known of tokens that might stand there behind the path's."""
+    found: dict[int, Mapping[int, float]] = {}
+    for step, first, last, begins in _parts(node, end, start - 1):
+        if step.scores is not None:
+            beside = step.scores.beside.items()
+            found.update({begins + index + 1: known for index, known in beside if first <= index < last})
+    return found
+
+
+def keep_beside_along(node: Node, end: int, values: Mapping[int, Mapping[int, float]]) -> None:
+    """`values`: by position and token. Those of positions that don't stand behind a token of the path are left out."""
+    if not values:
+        return
+    for step, first, last, begins in _parts(node, end, min(values) - 1):
+        for index in range(first, last):
+            if (known := values.get(begins + index + 1)) is not None:
+                of(step).keep_beside(index, known)
+
+
+def _parts(node: Node, end: int, start: int) -> Iterator[tuple[Node, int, int, int]]:
+    """Where the path's tokens from position `start` up to `end` lie: nodes, each with a range of its tokens, and the
+    position of its first."""
     position = 0
     for step in reversed(list(node.path())):
         length = tokens.count(step.key)
         first, last = max(0, start - position), min(length, end - position)
         if first < last:
-            parts.append((step, first, last))
+            yield step, first, last, position
         position += length
-    return parts

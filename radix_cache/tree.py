@@ -125,8 +125,7 @@ class RadixTree:
         parent.children.replace(node, upper)
         node.key, node.pages, node.parent, node.tails = node.key[cut:], node.pages[pages:], upper, 0
         if node.scores is not None:
-            cut_tokens = pages * self.page_size
-            upper.scores, node.scores = node.scores[:cut_tokens], node.scores[cut_tokens:]
+            upper.scores = node.scores.cut(pages * self.page_size)
         upper.adopt(node)
         self.node_count += 1
         if self.events is not None:
@@ -159,7 +158,8 @@ class RadixTree:
         at = len(leaf.key)
         leaf.key += key
         leaf.pages += pages
-        scores.grow(leaf)
+        if leaf.scores is not None:
+            leaf.scores.grow(len(leaf.key) // TOKEN_BYTES)
         self.page_count += len(pages)
         if self._learner is not None:
             self._learner.added(leaf, at, self.clock())
@@ -285,7 +285,7 @@ class RadixTree:
             return array("i")
         assert self.is_partial(before), "siblings never share a full first page"
         if before.scores is not None:
-            scores.keep(child, 0, before.scores)
+            scores.adopt(child, before.scores)
         return self._trim(before, len(before.pages), self.clock())
 
     def is_partial(self, node: Node) -> bool:
@@ -333,7 +333,7 @@ class RadixTree:
             leaf.key = leaf.key[: kept * self.page_bytes]
             del leaf.pages[kept:]
             if leaf.scores is not None:
-                del leaf.scores[kept * self.page_size :]
+                leaf.scores.trim(kept * self.page_size)
             if not leaf.spare:
                 self.order.withdraw(leaf)
             return gone

@@ -129,9 +129,11 @@ class Admission:
             batch.copies.append((tail.page, sequence.pages[len(lease.pages)], tail.slots))
             sequence.computed += tail.slots
         if sequence.admitted is None:
-            sequence.cached_tokens = sequence.computed
+            spared = sequence.spared if cache.enabled else 0
+            sequence.cached_tokens = sequence.computed + spared
             key = sequence.key(sequence.matchable)
-            sequence.reusable_tokens = max(sequence.computed, self._oracle.reusable(key, sequence.namespace))
+            reusable = self._oracle.reusable(key, sequence.namespace)
+            sequence.reusable_tokens = max(sequence.computed, reusable) + spared
         return True
 
     def _running_tail(self, sequence: Sequence, lease: Lease, running: Collection[Sequence]) -> Tail | None:

@@ -38,8 +38,8 @@ class Row:
     """Positions [start, end) of `sequence` are computed in this step. The last token may still have to be drawn, by
     the step that runs while this one is planned.
 
-    `decodes`: it computes the newest output token alone. `scored`: positions whose token its logits score (those of the
-    position before). `pooled`: positions whose hidden states are wanted. `samples`: a token is drawn from its last
+    `decodes`: it computes the newest output token alone. `scored`: positions at which its logits (those of the position
+    before) score tokens. `pooled`: positions whose hidden states are wanted. `samples`: a token is drawn from its last
     logits, which are computed where `has_logits`.
     """
 
@@ -53,9 +53,15 @@ class Row:
         self.decodes = self.samples and start == end - 1 and start >= sequence.prompt_length
         self.scored = self.pooled = NO_POSITIONS
         if scoring is not None:
-            self.scored = range(max(scoring.next, start + 1), min(end, sequence.prompt_length - 1) + 1)
+            self.scored = range(max(scoring.next, start + 1), min(end + 1, scoring.end))
         if pooling is not None:
             self.pooled = pooling.wanted(start, end)
+
+    @property
+    def scores(self) -> int:
+        """Tokens that are scored."""
+        scoring = self.sequence.scoring
+        return 0 if scoring is None else sum([len(scoring.tokens(position)) for position in self.scored])
 
 
 @dataclass(slots=True)
@@ -108,7 +114,7 @@ class StepBatch:
     def sample_plan(self) -> SamplePlan:
         """Made when every token before the step's is there: penalties, bias and masks depend on them."""
         arrays = _SampleArrays()
-        logits_row = 0  # each score and each sample has logits of its own, in this order
+        logits_row = 0  # each position that is scored and each sample has logits of its own, in this order
         for row in self.rows:
             for position in row.scored:
                 arrays.score(logits_row, row.sequence, position)
@@ -198,8 +204,9 @@ class _SampleArrays:
         self._constrained: list[Constrained] = []
 
     def score(self, logits_row: int, sequence: Sequence, position: int) -> None:
-        assert sequence.scoring is not None
-        self._scored.append((logits_row, sequence.token(position), sequence.scoring.top_count))
+        scoring = sequence.scoring
+        assert scoring is not None
+        self._scored += [(logits_row, token, scoring.top_count) for token in scoring.tokens(position)]
 
     def draw(self, logits_row: int, generation: Generation) -> None:
         mask = 0

@@ -183,11 +183,11 @@ class EngineCore:
         if not recall(sequence, self._cache) or sequence.outputs_left:
             return False
         assert scoring is not None
-        if scoring.next < sequence.prompt_length:
+        if not scoring.over:
             return False
         self._cache.match(sequence.key(sequence.prompt_length), sequence.namespace).release()  # it counts as a use
         sequence.admitted = self._clock()
-        sequence.cached_tokens = sequence.reusable_tokens = sequence.prompt_length
+        sequence.cached_tokens = sequence.reusable_tokens = sequence.prompt_tokens
         if sequence.group is not None:
             self._requests.finish_part(sequence)
         else:

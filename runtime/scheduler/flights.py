@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from palmette.radix_cache.lease import Lease
 from palmette.radix_cache.pages import PageId
-from palmette.runtime.scheduler.sequence import Scoring
+from palmette.runtime.scheduler.scoring import Scoring
 
 
 @dataclass(frozen=True, slots=True)

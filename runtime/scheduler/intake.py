@@ -17,7 +17,8 @@ from palmette.runtime.errors import ContextLengthExceeded, InvalidRequest, Never
 from palmette.runtime.messages.requests import Embed, Generate, PoolingKind, Score
 from palmette.runtime.messages.tokens import TOKEN_BYTES, count, unpack
 from palmette.runtime.scheduler.pooling import Pooling
-from palmette.runtime.scheduler.sequence import EmbedGroup, Generation, ScoreGroup, Scoring, Sequence
+from palmette.runtime.scheduler.scoring import ChoiceTree, PromptScoring
+from palmette.runtime.scheduler.sequence import EmbedGroup, Generation, ScoreGroup, Sequence
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 from palmette.runtime.vocabulary import Vocabulary
@@ -85,24 +86,24 @@ class Intake:
         )
         if request.prompt_logprobs_from is not None and request.prompt_logprobs_from < length:
             first = max(1, request.prompt_logprobs_from)
-            sequence.scoring = Scoring(next=first, top_count=params.top_logprobs)
+            sequence.scoring = PromptScoring(request.prompt, first, params.top_logprobs)
         return sequence
 
     def score(self, request: Score) -> list[Sequence]:
-        """One sequence a continuation. Raises InvalidRequest, ContextLengthExceeded or NeverFits."""
+        """The sequences that score its continuations. Raises InvalidRequest, ContextLengthExceeded or NeverFits."""
         prefix = self._check_tokens(request.prefix, "prefix")
         if not request.continuations:
             raise InvalidRequest("A score request has no continuations.", param="continuations")
-        targets = self._targets(request)
-        group = ScoreGroup(request.id, [None] * len(request.continuations))
-        sequences = []
         for index, continuation in enumerate(request.continuations):
             length = prefix + self._check_tokens(continuation, f"continuations[{index}]")
             self._check_room(length, 0, "continuations")
-            tokens = bytearray(request.prefix + continuation)
-            sequence = self._sequence(request, tokens, targets)
-            sequence.scoring = Scoring(next=prefix)
-            sequence.group, sequence.group_index = group, index
+        targets = self._targets(request)
+        choices = ChoiceTree(prefix, request.continuations)
+        group = ScoreGroup(request.id, choices)
+        sequences = []
+        for stem, scoring in choices.stems:
+            sequence = self._sequence(request, bytearray(request.prefix + stem), targets)
+            sequence.scoring, sequence.group = scoring, group
             sequences.append(sequence)
         return sequences
 
@@ -116,7 +117,7 @@ class Intake:
                 hint=f"Use one of {', '.join(map(repr, get_args(PoolingKind)))}.", param="pooling",
             )  # fmt: skip
         targets = self._targets(request)
-        group = EmbedGroup(request.id, [None] * len(request.inputs))
+        group = EmbedGroup(request.id, len(request.inputs))
         sequences = []
         for index, tokens in enumerate(request.inputs):
             length = self._check_tokens(tokens, f"inputs[{index}]")

@@ -15,6 +15,7 @@ from palmette.runtime.scheduler.output import Ending, fault, unsent
 from palmette.runtime.scheduler.queue import WaitingQueue
 from palmette.runtime.scheduler.retraction import Growth
 from palmette.runtime.scheduler.running import RunningSet
+from palmette.runtime.scheduler.scoring import PromptScoring
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 from palmette.runtime.scheduler.tally import Tally
@@ -69,7 +70,7 @@ class OpenRequests:
             self.finish(sequence, ending.reason, ending.stop)
 
     def finish(self, sequence: Sequence, reason: FinishReason, stop: Stop | None = None) -> None:
-        generation = sequence.generation
+        generation, scoring = sequence.generation, sequence.scoring
         assert generation is not None
         self._leave(sequence)
         del self._open[sequence.request_id]
@@ -85,19 +86,19 @@ class OpenRequests:
             kept_tokens=stop.kept_tokens if stop else generation.outputs,
             kept_bytes=stop.kept_bytes if stop else b"",
             matched=stop.matched if stop else None,
-            prompt_logprobs=tuple(sequence.scoring.results) if sequence.scoring else None,
+            prompt_logprobs=tuple(scoring.results) if isinstance(scoring, PromptScoring) else None,
         )
         self.replies.append(unsent(sequence, finish))
 
     def finish_part(self, sequence: Sequence) -> None:
-        """One continuation of a score, one input of an embedding; the last one answers the request."""
+        """One sequence of a score, one input of an embedding; the last one answers the request."""
         group = sequence.group
         assert group is not None
         sequence.first_token = self._clock()
         self._leave(sequence)
         self._open[group.id] = [other for other in self._open[group.id] if other is not sequence]
         group.end(sequence, self._usage(sequence))
-        if group.done:
+        if not group.left:
             self._tally.finish(sequence.targets, group.usage)
             del self._open[group.id]
             self.replies.append(group.reply())

@@ -39,7 +39,7 @@ class Outcome:
                 elif not row.decodes:  # else what follows its token was forced meanwhile
                     self._after_chunk(row.sequence)
             sample += row.samples
-            scored += len(row.scored)
+            scored += row.scores
             pooled += len(row.pooled)
 
     def _take_row(self, row: Row, result: StepResult, scored: int, pooled: int) -> str | None:
@@ -58,16 +58,17 @@ class Outcome:
 
     def _take_scores(self, row: Row, result: StepResult, first: int) -> str | None:
         """Why there are none, where that is so."""
-        for index, position in enumerate(row.scored, first):
-            scoring, logprob = row.sequence.scoring, float(result.scored_logprobs[index])
-            assert scoring is not None
-            if not math.isfinite(logprob):
-                return (
-                    f"The model's log-probability of the token at position {position} is {logprob}, no finite number."
-                )
-            entry = TokenLogprob(row.sequence.token(position), logprob, result.scored_top.at(index))
-            scoring.results.append(entry)
-            scoring.next = position + 1
+        scoring = row.sequence.scoring
+        assert scoring is not None
+        for position in row.scored:
+            tokens = scoring.tokens(position)
+            logprobs = result.scored_logprobs[first : first + len(tokens)].tolist()
+            for token, logprob in zip(tokens, logprobs, strict=True):
+                if not math.isfinite(logprob):
+                    return f"The model's log-probability of token {token} at position {position} is {logprob}."
+            tops = map(result.scored_top.at, range(first, first + len(tokens)))
+            scoring.take(position, [TokenLogprob(*each) for each in zip(tokens, logprobs, tops, strict=True)])
+            first += len(tokens)
         return None
 
     def _after_chunk(self, sequence: Sequence) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Generic, TypeVar
 
 from palmette.radix_cache.cache import Lease
 from palmette.radix_cache.pages import PageId
@@ -18,6 +17,7 @@ from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import TOKEN_BYTES
 from palmette.runtime.scheduler.constrained import Constrained
 from palmette.runtime.scheduler.pooling import Pooling
+from palmette.runtime.scheduler.scoring import ChoiceScoring, ChoiceTree, Scoring
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.scheduler.targets import NO_TARGETS, Targets
 
@@ -75,43 +75,23 @@ class Generation:
             self.seen[token] = self.seen.get(token, 0) + 1
 
 
-@dataclass(slots=True)
-class Scoring:
-    """Which prompt tokens' log-probabilities are reported: positions from `next` to the end of the prompt."""
+class Group(ABC):
+    """The `left` sequences of a request that is answered once, when all of them are done."""
 
-    next: int
-    top_count: int = 0
-    results: list[TokenLogprob] = field(default_factory=list)
-
-
-R = TypeVar("R")
-
-
-@dataclass(slots=True)
-class Group(ABC, Generic[R]):
-    """The sequences of a request that is answered once, with what each of them gives. `results[i]` fills when sequence
-    i is done."""
-
-    id: str
-    results: list[R | None]
-    usages: list[Usage] = field(default_factory=list)
+    def __init__(self, id: str, left: int) -> None:
+        self.id = id
+        self.left = left
+        self.usages: list[Usage] = []
 
     def end(self, sequence: Sequence, usage: Usage) -> None:
         """One of them is done."""
-        self.results[sequence.group_index] = self.result(sequence)
+        self.left -= 1
         self.usages.append(usage)
-
-    @abstractmethod
-    def result(self, sequence: Sequence) -> R: ...
 
     @abstractmethod
     def reply(self) -> Scored | Embedded:
         """The answer, once all are done."""
         ...
-
-    @property
-    def done(self) -> bool:
-        return all(result is not None for result in self.results)
 
     @property
     def usage(self) -> Usage:
@@ -129,28 +109,31 @@ class Group(ABC, Generic[R]):
         )
 
 
-class ScoreGroup(Group[tuple[float, ...]]):
+class ScoreGroup(Group):
     """Of a Score: the log-probabilities of each continuation's tokens."""
 
-    def result(self, sequence: Sequence) -> tuple[float, ...]:
-        assert sequence.scoring is not None
-        return tuple(result.logprob for result in sequence.scoring.results if result.logprob is not None)
+    def __init__(self, id: str, choices: ChoiceTree) -> None:
+        super().__init__(id, len(choices.stems))
+        self._choices = choices
 
     def reply(self) -> Scored:
-        results = tuple(result for result in self.results if result is not None)
-        return Scored(id=self.id, logprobs=results, usage=self.usage)
+        return Scored(id=self.id, logprobs=self._choices.logprobs(), usage=self.usage)
 
 
-class EmbedGroup(Group[bytes]):
-    """Of an Embed: the vector of each input."""
+class EmbedGroup(Group):
+    """Of an Embed: the vector of each input, by the sequence's `group_index`."""
 
-    def result(self, sequence: Sequence) -> bytes:
+    def __init__(self, id: str, inputs: int) -> None:
+        super().__init__(id, inputs)
+        self._vectors = [b""] * inputs
+
+    def end(self, sequence: Sequence, usage: Usage) -> None:
+        super().end(sequence, usage)
         assert sequence.pooling is not None
-        return sequence.pooling.vector()
+        self._vectors[sequence.group_index] = sequence.pooling.vector()
 
     def reply(self) -> Embedded:
-        results = tuple(result for result in self.results if result is not None)
-        return Embedded(id=self.id, vectors=results, usage=self.usage)
+        return Embedded(id=self.id, vectors=tuple(self._vectors), usage=self.usage)
 
 
 @dataclass(slots=True, eq=False)
@@ -196,6 +179,15 @@ class Sequence:
         return len(self.tokens) // TOKEN_BYTES
 
     @property
+    def spared(self) -> int:
+        """Tokens of a score's choices that need no computing through this sequence."""
+        return self.scoring.spared if isinstance(self.scoring, ChoiceScoring) else 0
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.prompt_length + self.spared
+
+    @property
     def longest(self) -> int:
         """Tokens that it may come to have."""
         return self.prompt_length + (self.generation.max_tokens if self.generation is not None else 0)
@@ -234,7 +226,7 @@ class Sequence:
     @property
     def matchable(self) -> int:
         """Length of the key to match: a match is capped one below it, so that every logit needed is computed."""
-        if self.scoring is not None and self.scoring.next < self.prompt_length:
+        if self.scoring is not None and not self.scoring.over:
             return self.scoring.next
         return self.length if self.pooling is None else self.pooling.matchable
 
@@ -263,10 +255,10 @@ class Sequence:
         admitted = self.admitted if self.admitted is not None else now
         first = self.first_token if self.first_token is not None else now
         return Usage(
-            prompt_tokens=self.prompt_length,
+            prompt_tokens=self.prompt_tokens,
             completion_tokens=self.generation.outputs if self.generation else 0,
-            cached_tokens=min(self.cached_tokens, self.prompt_length),
-            reusable_tokens=min(self.reusable_tokens, self.prompt_length),
+            cached_tokens=min(self.cached_tokens, self.prompt_tokens),
+            reusable_tokens=min(self.reusable_tokens, self.prompt_tokens),
             computed_tokens=self.computed_tokens,
             retractions=self.retractions,
             queue_seconds=admitted - self.arrival,

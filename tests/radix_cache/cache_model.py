@@ -290,6 +290,10 @@ class CacheModel:
         assert after.tolist() == values[start : start + len(after)]
         there = self.cache.peek(key + pack([9]), namespace)
         assert len(after) >= max(len(before), min(start + count, there, len(tokens)) - start)
+        beside = {start: {index: logprob(digests(namespace, [*tokens[:start], index])[-1])}}
+        self.cache.keep_beside(key, namespace, beside)
+        if start <= there:
+            assert self.cache.beside(key, namespace, start)[start].items() >= beside[start].items()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -322,8 +326,12 @@ class CacheModel:
                 known = digests(namespace, unpack(path))[start // 4 :]
                 assert slots[: len(known)] == known
                 if node.scores is not None:
-                    kept = zip(node.scores, known, strict=True)
+                    kept = zip(node.scores.own, known, strict=True)
                     assert all(score == logprob(digest) for score, digest in kept if score == score)
+                    for index, beside in node.scores.beside.items():
+                        before = unpack(path[: start + 4 * (index + 1)])
+                        for token, score in beside.items():
+                            assert score == logprob(digests(namespace, [*before, token])[-1])
                 whole.update((namespace, path[:end]) for end in range(start + size, len(path) + 1, size))
         assert whole == set(self.mirror.values()), "the mirror has the tree's whole pages"
         assert len(whole) == len(self.mirror)

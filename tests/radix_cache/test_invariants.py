@@ -14,6 +14,7 @@ from palmette.radix_cache.invariants import check_invariants
 from palmette.radix_cache.node import Node
 from palmette.radix_cache.pages import PageId
 from palmette.radix_cache.quarantine import quarantine
+from palmette.radix_cache.scores import Scores
 from palmette.runtime.messages.tokens import pack
 
 SHARED = [0, 1, 2, 3]
@@ -77,7 +78,7 @@ DAMAGES: list[tuple[Callable[[RadixCache], object], str]] = [
     (lambda cache: setattr(branch(cache), "pins", 1), "1 pins counted, 0 there"),
     (lambda cache: cache.pins.expires.update({Node(b"", array("i"), None, 0.0): 1.0}), "a pin on a node"),
     (lambda cache: setattr(cache.pins, "pages", 1), "1 pinned pages counted, 0 there"),
-    (lambda cache: setattr(leaf(cache), "scores", array("f", [0.0])), "1 log-probabilities"),
+    (lambda cache: setattr(leaf(cache), "scores", Scores(array("f", [0.0]), {})), "1 log-probabilities"),
 ]
 
 

@@ -84,3 +84,42 @@ def test_only_what_is_cached_is_kept() -> None:
     cache.keep_scores(pack([50, 51]), "", 1, VALUES[1:2])
     assert not cache.scored(pack([50, 51]), "", 1)
     assert check_invariants(cache, []) == []
+
+
+def test_what_might_have_come_next_goes_with_the_token_before() -> None:
+    cache = grown()
+    kept = {3: {70: -1.0}, 6: {71: -2.0, 72: -3.0}, 12: {73: -4.0}}
+    cache.keep_beside(pack(range(12)), "", {**kept, 13: {74: -5.0}})
+    assert cache.beside(pack(range(12)), "", 1) == kept, "nothing is cached before the last one"
+    run(cache, [*range(4), 50, 51])  # splits the node
+    assert cache.beside(pack(range(12)), "", 1) == kept
+    assert cache.beside(pack(range(6)), "", 4) == {6: kept[6]}
+    assert cache.beside(pack([*range(4), 50]), "", 1) == {3: kept[3]}
+    assert not cache.beside(pack(range(12)), "other", 1)
+    lease = cache.match(pack([*range(12), 99]), "")
+    cache.finish(lease, pack(range(16)), [*lease.pages, *cache.allocate(1)])  # grows it
+    assert cache.beside(pack(range(16)), "", 1) == kept
+    cache.keep_beside(pack(range(6)), "", {6: {75: -6.0}})
+    assert cache.beside(pack(range(16)), "", 6) == {6: {**kept[6], 75: -6.0}, 12: kept[12]}
+    cache.clear()
+    assert not cache.beside(pack(range(16)), "", 1)
+
+
+def test_what_might_have_come_next_is_trimmed_and_taken_over_with_its_page() -> None:
+    cache = grown(6)
+    cache.keep_beside(pack(range(6)), "", {4: {70: -1.0}, 6: {71: -2.0}})
+    run(cache, list(range(8)))  # the page that was not full is
+    assert cache.beside(pack(range(8)), "", 1) == {4: {70: -1.0}, 6: {71: -2.0}}
+    held = cache.allocate(cache.free_count + 1)  # the last page has to go
+    assert cache.beside(pack(range(8)), "", 1) == {4: {70: -1.0}}
+    cache.free(held)
+    assert check_invariants(cache, []) == []
+
+
+def test_of_one_place_only_so_many_are_kept() -> None:
+    cache = grown()
+    for first in range(0, 5000, 500):
+        cache.keep_beside(pack(range(12)), "", {5: dict.fromkeys(range(first, first + 500), -1.0)})
+    known = cache.beside(pack(range(12)), "", 5)[5]
+    assert 500 <= len(known) <= 1024
+    assert 4999 in known
