@@ -9,8 +9,6 @@ far away a figure is. Called by run.py.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -18,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.quiet import wait_until_quiet
+from palmette.runtime.cli.this_machine import best_seconds
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ def measure_limits(threads: int, *, megabytes: int = 512, size: int = 2048, seco
         nbytes = source.numel() * 4
         return Limits(
             threads=threads,
-            read=nbytes / _best(lambda: source.sum(), seconds),
-            copy=2 * nbytes / _best(lambda: target.copy_(source), seconds),
+            read=nbytes / best_seconds(lambda: source.sum(), seconds),
+            copy=2 * nbytes / best_seconds(lambda: target.copy_(source), seconds),
             float32=_matrix_rate(torch.float32, size, seconds),
             bfloat16=_matrix_rate(torch.bfloat16, size, seconds),
             int8=_int8_rate(size, seconds),
@@ -65,26 +64,16 @@ def measure_limits(threads: int, *, megabytes: int = 512, size: int = 2048, seco
 
 def _matrix_rate(dtype: torch.dtype, size: int, seconds: float) -> float:
     left, right = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
-    return 2 * size**3 / _best(lambda: left @ right, seconds)
+    return 2 * size**3 / best_seconds(lambda: left @ right, seconds)
 
 
 def _int8_rate(size: int, seconds: float) -> float | None:
     left = torch.ones(size, size, dtype=torch.int8)
     right = torch.ones(size, size, dtype=torch.int8)
     try:
-        return 2 * size**3 / _best(lambda: torch._int_mm(left, right), seconds)
+        return 2 * size**3 / best_seconds(lambda: torch._int_mm(left, right), seconds)
     except RuntimeError:  # not every build of torch has it
         return None
-
-
-def _best(work: Callable[[], object], seconds: float) -> float:
-    work()
-    best, deadline = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < deadline:
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-    return best
 
 
 def main() -> None:

@@ -37,12 +37,7 @@ class Body:
                 state.ret_value = self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            where = self._failed(state, cause, call)
-            if quiet and isinstance(cause, Exception):
-                return
-            if isinstance(cause, PalmetteError):
-                raise located(cause, where) from cause.__cause__
-            raise
+            self._end(state, cause, call, quiet=quiet)
 
     async def arun(self, state: ProgramState, call: ProgramCall, *, quiet: bool = False) -> None:
         """A coroutine program, in this task."""
@@ -52,12 +47,7 @@ class Body:
                 state.ret_value = await self.func(state, *call.args, **call.kwargs)
             state.finish()
         except BaseException as cause:
-            where = self._failed(state, cause, call)
-            if quiet and isinstance(cause, Exception):
-                return
-            if isinstance(cause, PalmetteError):
-                raise located(cause, where) from cause.__cause__
-            raise
+            self._end(state, cause, call, quiet=quiet)
 
     async def run_in_thread(self, state: ProgramState, call: ProgramCall) -> None:
         """In a thread of its pool, for a coroutine that waits; raises what it raises."""
@@ -91,6 +81,15 @@ class Body:
             self._failed(state, cause, call)
             raise
         return state.tracer
+
+    def _end(self, state: ProgramState, cause: BaseException, call: ProgramCall, *, quiet: bool) -> None:
+        """What is being handled ended the body: raised again, one of ours with its line, unless `quiet`."""
+        where = self._failed(state, cause, call)
+        if quiet and isinstance(cause, Exception):
+            return
+        if isinstance(cause, PalmetteError):
+            raise located(cause, where) from cause.__cause__
+        raise
 
     def _failed(self, state: ProgramState, cause: BaseException, call: ProgramCall) -> Location:
         """Where."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import httpx
@@ -138,21 +139,11 @@ Start = Callable[[Setup], AbstractAsyncContextManager[Running]]
 
 
 @contextlib.asynccontextmanager
-async def _palmette(setup: Setup) -> AsyncIterator[Running]:
-    with PalmetteServer().serve(setup) as url:
+async def _palmette(setup: Setup, name: str = "palmette", *, compiled: bool = False) -> AsyncIterator[Running]:
+    with PalmetteServer(name=name).serve(setup) as url:
         endpoint = await asyncio.to_thread(pt.RuntimeEndpoint, url)
         try:
-            yield Programs("palmette", endpoint)
-        finally:
-            await asyncio.to_thread(endpoint.shutdown)
-
-
-@contextlib.asynccontextmanager
-async def _palmette_compiled(setup: Setup) -> AsyncIterator[Running]:
-    with PalmetteServer(name="palmette-compiled").serve(setup) as url:
-        endpoint = await asyncio.to_thread(pt.RuntimeEndpoint, url)
-        try:
-            yield Programs("palmette-compiled", endpoint, compiled=True)
+            yield Programs(name, endpoint, compiled=compiled)
         finally:
             await asyncio.to_thread(endpoint.shutdown)
 
@@ -206,8 +197,8 @@ SYSTEMS: dict[str, System] = {
         _palmette_engine, "programs on an engine in process", PalmetteServer().versions, PalmetteServer().installed
     ),
     "palmette-compiled": System(
-        _palmette_compiled, "compiled programs on `palmette serve`", PalmetteServer().versions,
-        PalmetteServer().installed,
+        partial(_palmette, name="palmette-compiled", compiled=True), "compiled programs on `palmette serve`",
+        PalmetteServer().versions, PalmetteServer().installed,
     ),
     "palmette-plain": System(
         _palmette_plain, "plain openai client on `palmette serve`", PalmetteServer().versions,

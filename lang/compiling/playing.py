@@ -16,10 +16,9 @@ from palmette.lang.errors import Location, ProgramError
 from palmette.lang.interpreter.instructions import Concatenate, Fork, Generation, ScopeBegin, ScopeEnd, Selection
 from palmette.lang.interpreter.outputs import OutputRecord
 from palmette.lang.interpreter.planning import part_of
-from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
+from palmette.lang.nodes import TextNode
 from palmette.runtime.errors import InvalidRequest, from_info
 from palmette.runtime.messages import programs as plans
-from palmette.runtime.messages.branches import Text
 from palmette.runtime.messages.programs import ProgramEvent, Scalar, Value
 
 if TYPE_CHECKING:
@@ -94,20 +93,9 @@ class Player:
             self._records = [recorded.node.record(index) for index in range(recorded.node.node.count)]
 
     def _passive(self, node: Passive) -> None:
-        transcript = self.recorder.gathered.transcript
-        match node:
-            case TextNode(text):
-                transcript.write(text)
-            case RoleBegin(role):
-                transcript.begin(role)
-            case RoleEnd():
-                transcript.end()
-            case Symbol():
-                text = str(self._session.read(node.value))
-                transcript.write(text)
-                self.calls.parts.append(Text(text))
-                return
-        self.calls.parts.append(part_of(node))
+        written = TextNode(str(self._session.read(node.value))) if isinstance(node, Symbol) else node
+        self.recorder.gathered.transcript.take(written)
+        self.calls.parts.append(part_of(written))
 
     def _take(self, recorded: Recorded, event: ProgramEvent) -> None:
         gathered, session = self.recorder.gathered, self._session

@@ -30,7 +30,7 @@ from palmette.lang.interpreter.instructions import (
 )
 from palmette.lang.interpreter.outputs import OutputRecord, call_ids, usage_report
 from palmette.lang.interpreter.planning import Planned, part_of, plan
-from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
+from palmette.lang.nodes import TextNode
 from palmette.lang.traces.trace import Open
 from palmette.runtime.errors import TimedOut
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, Part, Tokens
@@ -235,14 +235,7 @@ class Execution:
     def passive(self, node: Node, part: Part) -> None:
         """Take a node that computes nothing: its part waits for the next verb."""
         self._pending.append((part, node.text if isinstance(node, TextNode) else None))
-        transcript = self._gathered.transcript
-        match node:
-            case TextNode(text):
-                transcript.write(text)
-            case RoleBegin(role):
-                transcript.begin(role)
-            case RoleEnd():
-                transcript.end()
+        self._gathered.transcript.take(node)
 
     def chosen_here(self, tokens: bytes, text: str) -> None:
         """A choice that was decided here: the branch doesn't have it yet."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from palmette.lang.nodes import RoleBegin, RoleEnd, TextNode
+
 
 @dataclass(slots=True)
 class Transcript:
@@ -26,12 +28,16 @@ class Transcript:
             if reasoning:
                 self.reasoning.append(reasoning)
 
-    def begin(self, role: str) -> None:
-        self.role, self.content, self.reasoning = role, [], []
-
-    def end(self) -> None:
-        self.messages += self._open_turn()
-        self.role, self.content, self.reasoning = None, [], []
+    def take(self, node: object) -> None:
+        """A node that computes nothing."""
+        match node:
+            case TextNode(text):
+                self.write(text)
+            case RoleBegin(role):
+                self.role, self.content, self.reasoning = role, [], []
+            case RoleEnd():
+                self.messages += self._open_turn()
+                self.role, self.content, self.reasoning = None, [], []
 
     def append(self, other: Transcript, *, since_turn: int, since_content: int) -> None:
         """What `other`, a fork of this one, has had since: its turns, or its part of the open turn."""

@@ -6,13 +6,12 @@ contexts.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from palmette.runtime.cli.this_machine import Machine
+from palmette.runtime.cli.this_machine import Machine, best_seconds
 from palmette.runtime.config import cache_folder
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def _measured(
     weight, turns = weights[0], cycle(weights)
     x = np.linspace(-1, 1, rows * weight.inputs, dtype=np.float32).reshape(rows, weight.inputs)
     out = np.zeros((rows, weight.blocks * LANES), dtype=np.float32)
-    seconds = _best(lambda: library.linear(next(turns), x, out), budget)
+    seconds = best_seconds(lambda: library.linear(next(turns), x, out), budget)
     operations = 2.0 * rows * weight.outputs * weight.inputs
     rates = machine.limits.rates
     rate = rates.get(ARITHMETIC[weight.format], rates["f32"]) / machine.threads
@@ -115,13 +114,3 @@ def _head(model: str) -> tuple[Format, int, int]:
         "q5_k": "q8_min", "q6_k": "q8_16",
     }  # fmt: skip
     return forms.get(raw.dtype, "bf16"), raw.shape[0], raw.shape[1]
-
-
-def _best(work: Callable[[], object], budget: float) -> float:
-    work()
-    best, deadline = float("inf"), time.perf_counter() + budget
-    while time.perf_counter() < deadline:
-        started = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - started)
-    return best

@@ -135,7 +135,7 @@ def _measured_by_torch(threads: int) -> Machine:
             "f32": _product_rate(torch.float32),
             "bf16": _product_rate(torch.bfloat16),
         }
-        return Machine(threads, None, data.nbytes / _best(data.sum), rates)
+        return Machine(threads, None, data.nbytes / best_seconds(data.sum), rates)
     finally:
         torch.set_num_threads(before)
 
@@ -144,10 +144,11 @@ def _product_rate(dtype: torch.dtype, size: int = 1024) -> float:
     import torch
 
     left, right = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
-    return 2 * size**3 / _best(lambda: left @ right)
+    return 2 * size**3 / best_seconds(lambda: left @ right)
 
 
-def _best(work: Callable[[], object], seconds: float = 0.4) -> float:
+def best_seconds(work: Callable[[], object], seconds: float = 0.4) -> float:
+    """The least that `work` takes, tried again for `seconds`."""
     work()
     best, deadline = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < deadline:

@@ -5,7 +5,6 @@ Streams and whole answers come from here alike. Made by chats.py; used by the ch
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from palmette.runtime.frontend.chat_turn import (
     TextLogprob,
     ToolCall,
 )
-from palmette.runtime.frontend.generation import AT_ONCE, Generation
+from palmette.runtime.frontend.generation import Generation, gather
 from palmette.runtime.messages.branches import Chunk
 from palmette.runtime.messages.replies import Finish, TokenLogprob
 from palmette.runtime.messages.tokens import count, pack
@@ -249,16 +248,7 @@ def _first_end(events: Sequence[Event]) -> int | None:
 
 async def collect_chats(generations: Sequence[ChatGeneration]) -> list[ChatOutput]:
     """Every turn, in the order of `generations`. Where one fails, or the caller is cancelled, all are closed."""
-    outputs: list[ChatOutput] = []
-    try:
-        for generation in generations:
-            outputs.append(await _whole(generation))
-            if len(outputs) % AT_ONCE == 0:
-                await asyncio.sleep(0)  # where all of them are there already, others have their turn between
-        return outputs
-    finally:
-        for generation in generations:
-            generation.close()
+    return await gather(generations, _whole)
 
 
 async def _whole(generation: ChatGeneration) -> ChatOutput:

@@ -6,8 +6,9 @@ Made by Frontend.submit; used by branches and the api.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from palmette.runtime.errors import InternalError
 from palmette.runtime.frontend.calls import Call
@@ -18,6 +19,16 @@ from palmette.runtime.messages.tokens import pack, unpack
 
 AT_ONCE = 4  # outputs put together in one turn of the event loop
 COMPILE_SECONDS = 1.0  # that the beginning of a stream waits to hear that its grammar is none
+
+
+class Closes(Protocol):
+    """A generation of any kind."""
+
+    def close(self) -> None: ...
+
+
+G = TypeVar("G", bound=Closes)
+T = TypeVar("T")
 
 
 class Generation:
@@ -118,10 +129,15 @@ class Output:
 
 async def collect(generations: Sequence[Generation]) -> list[Output]:
     """Every output, in the order of `generations`. Where one fails, or the caller is cancelled, all are closed."""
-    outputs: list[Output] = []
+    return await gather(generations, _whole)
+
+
+async def gather(generations: Sequence[G], whole: Callable[[G], Awaitable[T]]) -> list[T]:
+    """`collect` of what `whole` makes of each."""
+    outputs: list[T] = []
     try:
         for generation in generations:
-            outputs.append(await _whole(generation))
+            outputs.append(await whole(generation))
             if len(outputs) % AT_ONCE == 0:
                 await asyncio.sleep(0)  # where all of them are there already, others have their turn between
         return outputs

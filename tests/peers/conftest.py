@@ -6,11 +6,11 @@ They need llama.cpp in its own virtual environment, which `make peers` makes; wi
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import benchmarks_package  # noqa: F401
 import httpx
 import pytest
 
@@ -19,18 +19,6 @@ from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.config import DEFAULT_MODEL
 
 TESTS = Path(__file__).resolve().parents[1]
-
-# benchmarks/ becomes importable as a package, without the repository root on sys.path
-if "benchmarks" not in sys.modules:
-    folder = TESTS.parent / "benchmarks"
-    spec = importlib.util.spec_from_file_location(
-        "benchmarks", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["benchmarks"] = package
-    spec.loader.exec_module(package)
 
 sys.path.append(str(TESTS / "runtime" / "text"))  # mixed_lines
 
