@@ -5,6 +5,8 @@ A leaf: imports nothing of ours. Raised everywhere; `ErrorInfo` is the form that
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 
@@ -22,11 +24,13 @@ class PalmetteError(Exception):
 
     `message` says what was wrong with the offending value in it, `hint` what to do about it, `param` names the
     argument or field at fault where there is one. `retryable`: the same call may succeed later; in about `retry_after`
-    seconds, where that can be said (not on the wire: it is said by the front, which knows the queue).
+    seconds, where that can be said (not on the wire: it is said by the front, which knows the queue). `code`: what
+    clients of OpenAI's API know it by, in answers over HTTP, where they know it; else it is the name of the class.
     """
 
     retryable = False
     http_status = 500
+    code: ClassVar[str] = ""
     retry_after: float | None = None
 
     def __init__(self, message: str, *, hint: str = "", param: str | None = None) -> None:
@@ -34,6 +38,11 @@ class PalmetteError(Exception):
         self.message = message
         self.hint = hint
         self.param = param
+
+    @classmethod
+    def http_code(cls) -> str:
+        """See `code`."""
+        return cls.code or cls.__name__
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
@@ -65,9 +74,13 @@ class UnknownEncoding(InvalidRequest):
 class ContextLengthExceeded(InvalidRequest):
     """The prompt, or prompt + max_tokens, does not fit the model's context."""
 
+    code = "context_length_exceeded"
+
 
 class NeverFits(InvalidRequest):
     """The request needs more KV pages than the whole pool has."""
+
+    code = "context_length_exceeded"  # what helps is the same
 
 
 class GrammarError(InvalidRequest):
@@ -94,6 +107,7 @@ class ModelNotFound(ModelError):
     """No file, folder or known name of a model is like that."""
 
     http_status = 404
+    code = "model_not_found"
 
 
 class ResponseNotFound(PalmetteError):
@@ -164,7 +178,11 @@ _KINDS: dict[str, type[PalmetteError]] = {
 }  # fmt: skip
 
 
+_CODES = {kind.code: kind for kind in reversed(_KINDS.values()) if kind.code}
+
+
 def from_info(info: ErrorInfo) -> PalmetteError:
-    """The exception that `info` describes; a kind unknown here becomes InternalError."""
-    kind = _KINDS.get(info.kind, InternalError)
+    """The exception that `info` describes, by its kind or by its code over HTTP; what is unknown here becomes
+    InternalError."""
+    kind = _KINDS.get(info.kind) or _CODES.get(info.kind, InternalError)
     return kind(info.message, hint=info.hint, param=info.param)

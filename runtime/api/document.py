@@ -28,8 +28,8 @@ class ErrorDetail(pydantic.BaseModel):
 
 
 class ErrorAnswer(pydantic.BaseModel):
-    """Every error, on every path. `type` follows the status, `code` is the error's own name, `param` the field at
-    fault where there is one."""
+    """Every error, on every path. `type` follows the status, `code` is the error's own name, or what OpenAI's clients
+    know it by, `param` the field at fault where there is one."""
 
     error: ErrorDetail
 

@@ -51,7 +51,7 @@ _TYPES = {
 
 def error_body(error: PalmetteError, path: str = "") -> dict[str, Any]:
     """`error` in the form that clients of `path` read."""
-    return failure(error.http_status, str(error), path, param=error.param, code=type(error).__name__)
+    return failure(error.http_status, str(error), path, param=error.param, code=error.http_code())
 
 
 def failure(

@@ -213,11 +213,15 @@ class Frontend:
         least = characters // self._most_characters
         if least > self.context_length:
             raise ContextLengthExceeded(
-                f"The text has {characters} characters, which are more than {least} tokens;"
-                f" the context has {self.context_length}.",
+                f"{self._most_tokens} The text has {characters} characters, which are more than {least}.",
                 hint="Shorten it.",
                 param=param,
             )
+
+    @property
+    def _most_tokens(self) -> str:
+        """The words that clients of OpenAI's API look for before they shorten a conversation."""
+        return f"This model's maximum context length is {self.context_length} tokens."
 
     def text_of(self, tokens: Sequence[int], *, special: bool = False) -> str:
         return self.editor.text(pack(tokens), special=special)
@@ -323,14 +327,14 @@ class Frontend:
             limit = context - prompt_tokens
             if limit < 1:
                 raise ContextLengthExceeded(
-                    f"The prompt has {prompt_tokens} tokens; the context of {context} leaves no room for an output.",
+                    f"{self._most_tokens} The prompt has {prompt_tokens} tokens, which leave no room for an output.",
                     hint="Shorten the prompt.",
                     param=field,
                 )
         elif prompt_tokens + limit > context:
             raise ContextLengthExceeded(
-                f"The prompt has {prompt_tokens} tokens and max_tokens is {limit}: {prompt_tokens + limit} together,"
-                f" {prompt_tokens + limit - context} more than the context of {context}.",
+                f"{self._most_tokens} The prompt has {prompt_tokens} tokens and max_tokens is {limit}:"
+                f" {prompt_tokens + limit} together, {prompt_tokens + limit - context} too many.",
                 hint=f"Shorten the prompt, or set max_tokens to {context - prompt_tokens} or less."
                 if prompt_tokens < context
                 else "Shorten the prompt.",

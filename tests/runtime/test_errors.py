@@ -22,6 +22,18 @@ def test_every_kind_comes_back_as_itself(kind: type[PalmetteError]) -> None:
     assert (back.message, back.hint, back.param) == ("No.", "Do that.", "stop")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_comes_back_by_its_code_over_http(kind: type[PalmetteError]) -> None:
+    back = from_info(ErrorInfo(kind.http_code(), "No."))
+    assert back.http_status == kind.http_status
+    assert type(back) is kind or back.http_code() == kind.http_code()
+
+
+def test_codes_that_clients_of_openai_go_by() -> None:
+    assert errors.ContextLengthExceeded.http_code() == errors.NeverFits.http_code() == "context_length_exceeded"
+    assert errors.ModelNotFound.http_code() == "model_not_found"
+
+
 def test_a_narrower_kind_of_some_room_keeps_its_status() -> None:
     back = from_info(TooLarge("Too many states.", param="regex").info())
     assert type(back) is GrammarError

@@ -93,8 +93,13 @@ async def test_an_empty_prompt_starts_from_bos(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     ("tokens", "params", "error", "words"),
     [
-        (257, SamplingParams(), ContextLengthExceeded, "257 tokens; the context of 256"),
-        (200, SamplingParams(max_tokens=60), ContextLengthExceeded, "260 together, 4 more than the context of 256"),
+        (
+            257,
+            SamplingParams(),
+            ContextLengthExceeded,
+            "length is 256 tokens. The prompt has 257 tokens, which leave no room",
+        ),
+        (200, SamplingParams(max_tokens=60), ContextLengthExceeded, "260 together, 4 too many"),
         (3, SamplingParams(temperature=-1.0), InvalidRequest, "temperature=-1.0"),
         (3, SamplingParams(logit_bias={600: 1.0}), InvalidRequest, "token 600"),
     ],
@@ -276,7 +281,7 @@ async def test_a_text_that_can_not_fit_is_not_even_encoded(
     huge = "ab " * 1_000_000
     chat = [Message("user", "ab " * 1000)] * 1000
     for refused in (frontend.tokens_of(huge), frontend.tokens_of(chat), branch.extend([Text(huge)])):
-        with pytest.raises(ContextLengthExceeded, match=r"characters.*context has 256"):
+        with pytest.raises(ContextLengthExceeded, match=r"length is 256.*characters"):
             await refused
     with pytest.raises(ContextLengthExceeded, match="characters"):
         await frontend.scores.score([1], [huge])

@@ -295,7 +295,7 @@ def fault(error: PalmetteError) -> Event:
     return {
         "type": "error",
         "sequence_number": 0,
-        "code": type(error).__name__,
+        "code": error.http_code(),
         "message": shortened(str(error)),
         "param": param,
     }

@@ -182,7 +182,7 @@ def test_what_is_too_long_is_named_as_the_body_has_it(
     answer = httpx.post(f"{tiny.url}{path}", json={**body, **({limit: 20} if limited else {})})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == field, answer.text
-    assert answer.json()["error"]["code"] == "ContextLengthExceeded"
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
 
 
 @pytest.mark.parametrize("key", ["05", " 5", "+5", "-5", "1_0", "\u0665", "", "5.0", "9" * 5000])

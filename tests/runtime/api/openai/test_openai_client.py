@@ -49,7 +49,9 @@ def test_without_max_tokens_a_completion_has_the_rest_of_the_context(tiny: LiveS
         assert usage["completion_tokens"] == 8
         refused = http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 9})
         assert refused.status_code == 400
-        assert "2040 tokens and max_tokens is 9: 2049 together, 1 more than the context of 2048" in refused.text
+        assert "2040 tokens and max_tokens is 9: 2049 together, 1 too many" in refused.text
+        assert "This model's maximum context length is 2048 tokens." in refused.text  # frameworks go by it
+        assert refused.json()["error"]["code"] == "context_length_exceeded"
 
 
 def test_completion_stream_equals_non_stream(client: openai.OpenAI) -> None:
@@ -153,7 +155,7 @@ async def test_the_chat_stream_helper_accumulates(async_client: openai.AsyncOpen
     [
         ({"extra_body": {"foo": 1}}, "'foo' is not a field", "foo"),
         ({"temperature": 200.0}, "temperature=200.0", "temperature"),
-        ({"max_tokens": 5000}, "more than the context of 256", "max_tokens"),
+        ({"max_tokens": 5000}, "context length is 256 tokens", "max_tokens"),
         ({"top_logprobs": 3}, "top_logprobs needs logprobs", "top_logprobs"),
         ({"n": 1000}, "1000 outputs", "n"),
         ({"extra_body": {"functions": [{"name": "f"}]}}, "'functions' is not supported", "functions"),
