@@ -56,7 +56,7 @@ peers: $(READY)  ## token ids and greedy continuations against llama.cpp (compil
 	$(BIN)/python -c "from benchmarks.peers.llama_cpp import LlamaCppServer; LlamaCppServer().install()"
 	$(BIN)/python -m pytest tests/peers -m peers -s -rs
 
-sanitize: $(READY)  ## the native kernels' tests under the address and undefined-behaviour sanitizers
+sanitize: $(READY)  ## the native kernels' tests under the address and undefined-behaviour sanitizers (3 minutes of CPU)
 	PYTHONPATH=.src $(BIN)/python -m tests.sanitize
 
 soak: $(READY)  ## ten million random operations on the radix cache (about 5 minutes); ARGS="--seed 2"

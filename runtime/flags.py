@@ -1,6 +1,6 @@
 """Command-line options made from EngineConfig's fields, so that every command that starts an engine shares them.
 
-Knows the config and typer, no other part. Used by cli/app.py (`engine_options` on a command's function).
+Knows the config and typer, no other part. Used by the commands in cli/ (`engine_options` on a command's function).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Talking to a model in a terminal: a branch, its replies printed as they come, and an engine started on demand.
 
-Used by app.py. Knows the language's backends, not how an engine is made.
+Used by talk.py and backends.py. Knows the language's backends, not how an engine is made.
 """
 
 from __future__ import annotations
