@@ -7,12 +7,12 @@ from collections.abc import Callable
 import httpx
 import openai
 import pytest
-from test_launch import Server, start  # noqa: F401  # a fixture
+from launched import Server
 
 pytestmark = pytest.mark.server
 
 
-def test_two_processes(start: Callable[..., Server]) -> None:  # noqa: F811
+def test_two_processes(start: Callable[..., Server]) -> None:
     url = start().url
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         texts = ["a river", "the dog", "a river"]

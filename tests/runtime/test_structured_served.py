@@ -10,7 +10,7 @@ import httpx
 import openai
 import pydantic
 import pytest
-from test_launch import Server, start  # noqa: F401  # a fixture
+from launched import Server
 
 pytestmark = pytest.mark.server
 
@@ -20,7 +20,7 @@ class Mood(pydantic.BaseModel):
     stars: int = pydantic.Field(ge=1, le=5)
 
 
-def test_two_processes(start: Callable[..., Server]) -> None:  # noqa: F811
+def test_two_processes(start: Callable[..., Server]) -> None:
     with openai.OpenAI(base_url=f"{start().url}/v1", api_key="none", max_retries=0) as client:
         messages: Any = [{"role": "user", "content": "How was it?"}]
         answer = client.chat.completions.parse(model="tiny", messages=messages, response_format=Mood, max_tokens=60)
@@ -33,7 +33,7 @@ def test_two_processes(start: Callable[..., Server]) -> None:  # noqa: F811
         assert client.completions.create(model="tiny", prompt="So: ", max_tokens=2).choices[0].finish_reason
 
 
-def test_refusals_name_the_field_of_the_request(start: Callable[..., Server]) -> None:  # noqa: F811
+def test_refusals_name_the_field_of_the_request(start: Callable[..., Server]) -> None:
     unique = {"type": "array", "items": {"type": "number", "multipleOf": 0.5}, "uniqueItems": True}
     schema = {"type": "object", "properties": {"x": unique}, "required": ["x"]}
     chat: Any = {"messages": [{"role": "user", "content": "So?"}], "max_tokens": 4}
