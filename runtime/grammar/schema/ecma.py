@@ -1,7 +1,7 @@
 """Reads the patterns of JSON Schema: ECMA-262 regular expressions with the u flag's character semantics.
 
 A pattern becomes a tree of nodes; json_strings.py writes trees as terminals, found.py asks them about property names.
-Refused, with the position: back-references, look-behind, word boundaries, flags, and scripts in \\p{…}.
+Refused, with the position: back-references, flags, and scripts in \\p{…}.
 """
 
 from __future__ import annotations
@@ -53,7 +53,13 @@ class LookAhead:
     negative: bool
 
 
-Node = Chars | Sequence | Choice | Repeat | Anchor | LookAhead
+@dataclass(frozen=True)
+class LookBehind:
+    item: Node
+    negative: bool
+
+
+Node = Chars | Sequence | Choice | Repeat | Anchor | LookAhead | LookBehind
 
 _CLASSES = {
     "d": charsets.DIGITS,
@@ -63,6 +69,12 @@ _CLASSES = {
     "s": charsets.SPACE,
     "S": charsets.complement(charsets.SPACE),
 }
+_WORD = Chars(charsets.WORD)
+_STARTS = Sequence((LookBehind(_WORD, negative=True), LookAhead(_WORD, negative=False)))
+_ENDS = Sequence((LookBehind(_WORD, negative=False), LookAhead(_WORD, negative=True)))
+_WITHIN = Sequence((LookBehind(_WORD, negative=False), LookAhead(_WORD, negative=False)))
+_OUTSIDE = Sequence((LookBehind(_WORD, negative=True), LookAhead(_WORD, negative=True)))
+_BOUNDARIES = {"b": Choice((_STARTS, _ENDS)), "B": Choice((_WITHIN, _OUTSIDE))}
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "0": "\0"}
 _CATEGORIES = {"Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Number": "N", "Punctuation": "P",
                "Decimal_Number": "Nd", "digit": "Nd", "Symbol": "S", "Separator": "Z", "Mark": "M"}  # fmt: skip
@@ -86,7 +98,7 @@ class _Reader:
         shown = self.pattern if len(self.pattern) <= 200 else self.pattern[:200] + "…"
         return GrammarError(
             f"The pattern {shown!r} has {what} at position {self.at}.",
-            hint="Patterns are ECMA-262 regular expressions without back-references, look-behind and \\b.",
+            hint="Patterns are ECMA-262 regular expressions without back-references.",
         )
 
     def more(self) -> bool:
@@ -143,12 +155,13 @@ class _Reader:
         return Chars(charsets.single(character))
 
     def group(self, depth: int) -> Node:
-        look: bool | None = None
+        look: type[LookAhead | LookBehind] | None = None
+        negative = False
         if self.take("?"):
             if self.take("=") or self.take("!"):
-                look = self.pattern[self.at - 1] == "!"
-            elif self.peek("<=") or self.peek("<!"):
-                raise self.error("a look-behind")
+                look, negative = LookAhead, self.pattern[self.at - 1] == "!"
+            elif self.take("<=") or self.take("<!"):
+                look, negative = LookBehind, self.pattern[self.at - 1] == "!"
             elif self.take("<") or self.take("P<"):
                 while self.next() != ">":
                     pass
@@ -159,7 +172,7 @@ class _Reader:
             raise self.error("a group that isn't closed")
         if look is None:
             return node
-        return LookAhead(node, look)
+        return look(node, negative)
 
     def repeated(self, item: Node) -> Node:
         quantifiers: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -173,7 +186,7 @@ class _Reader:
         self.take("?")  # laziness doesn't change the language
         if self.more() and self.pattern[self.at] in "*+?":
             raise self.error("a repeated repetition")
-        if isinstance(item, Anchor | LookAhead):
+        if isinstance(item, Anchor | LookAhead | LookBehind) or item in _BOUNDARIES.values():
             raise self.error("a repeated assertion")
         least, most = counts
         if most is not None and most < least:
@@ -197,8 +210,8 @@ class _Reader:
         character = self.next()
         if character in _CLASSES:
             return Chars(_CLASSES[character])
-        if character in "bB":
-            raise self.error("a word boundary")
+        if character in _BOUNDARIES:
+            return _BOUNDARIES[character]
         if (character.isdigit() and character != "0") or character == "k":
             raise self.error("a back-reference")
         return Chars(self.escaped(character))

@@ -1,8 +1,8 @@
 """Whether a pattern is found in a text that is known: by sets of positions, so that no pattern makes it backtrack.
 
 A set of positions is the bits of an integer: 0 before the first character, len(text) at the end. Read from the back:
-from which positions does a node lead to one of these? Work grows with text times pattern. Called by whoever asks about
-names and values of a schema.
+from which positions does a node lead to one of these? Look-behinds are read from the front. Work grows with text times
+pattern. Called by whoever asks about names and values of a schema.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ class _Text:
             places.setdefault(character, []).append(position)
         self._places = {ord(character): _bits(positions, len(text)) for character, positions in places.items()}
         self._sets: dict[CharSet, Positions] = {}
-        self._holding: dict[int, Positions] = {}  # of look-aheads
+        self._holding: dict[int, Positions] = {}  # of look-aheads and look-behinds
         self._steps = 0
 
     def found(self, node: ecma.Node) -> bool:
         self._steps = 0
         self._holding.clear()
-        return self._before(node, self._all) != 0
+        return self._beyond(node, self._all, back=True) != 0
 
-    def _before(self, node: ecma.Node, after: Positions) -> Positions:
-        """Where the node may begin so that it ends at one of `after`."""
-        if not after:
+    def _beyond(self, node: ecma.Node, here: Positions, *, back: bool) -> Positions:
+        """Where the node may begin so that it ends at one of `here`; or, if not `back`, where it may end that begins
+        there."""
+        if not here:
             return 0
         self._steps += 1
         if self._steps > MAX_STEPS:
@@ -66,36 +67,36 @@ class _Text:
             )
         match node:
             case ecma.Chars(chars):
-                return (after >> 1) & self._of(chars)
+                return (here >> 1) & self._of(chars) if back else (here & self._of(chars)) << 1
             case ecma.Sequence(items):
-                for item in reversed(items):
-                    after = self._before(item, after)
-                return after
+                for item in reversed(items) if back else items:
+                    here = self._beyond(item, here, back=back)
+                return here
             case ecma.Choice(options):
                 found = 0
                 for option in options:
-                    found |= self._before(option, after)
+                    found |= self._beyond(option, here, back=back)
                 return found
             case ecma.Repeat(item, least, most):
-                return self._repeated(item, least, most, after)
+                return self._repeated(item, least, most, here, back=back)
             case ecma.Anchor(start):
-                return after & (1 if start else self._end)
-            case ecma.LookAhead(item, negative):
+                return here & (1 if start else self._end)
+            case ecma.LookAhead(item, negative) | ecma.LookBehind(item, negative):
                 key = id(node)
                 if key not in self._holding:
-                    self._holding[key] = self._before(item, self._all)
-                return after & (~self._holding[key] if negative else self._holding[key])
+                    self._holding[key] = self._beyond(item, self._all, back=isinstance(node, ecma.LookAhead))
+                return here & (~self._holding[key] if negative else self._holding[key])
 
-    def _repeated(self, item: ecma.Node, least: int, most: int | None, after: Positions) -> Positions:
+    def _repeated(self, item: ecma.Node, least: int, most: int | None, here: Positions, *, back: bool) -> Positions:
         for _ in range(least):
-            before = self._before(item, after)
-            if before == after:  # the empty text and no more
+            there = self._beyond(item, here, back=back)
+            if there == here:  # the empty text and no more
                 break
-            after = before
-        reached = new = after
+            here = there
+        reached = new = here
         left = None if most is None else most - least
         while new and left != 0:
-            new = self._before(item, new) & ~reached
+            new = self._beyond(item, new, back=back) & ~reached
             reached |= new
             left = None if left is None else left - 1
         return reached

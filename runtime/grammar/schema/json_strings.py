@@ -56,10 +56,11 @@ def _character(chars: CharSet) -> str:
     else:
         parts += [_escaped(written(character)) for character in escaped]
     if not parts:
-        return r"[^\x{0}-\x{10FFFF}]"
+        return NOTHING[1:-1]
     return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
 
 
+NOTHING = r"/[^\x{0}-\x{10FFFF}]/"
 ANY_CHARACTER = _character(charsets.ANY)
 ANY_TEXT = f"/{ANY_CHARACTER}*/"
 
@@ -127,7 +128,7 @@ def _check_count(count: int) -> None:
 
 def _asserts(node: ecma.Node) -> bool:
     match node:
-        case ecma.Anchor() | ecma.LookAhead():
+        case ecma.Anchor() | ecma.LookAhead() | ecma.LookBehind():
             return True
         case ecma.Sequence(items):
             return any(_asserts(item) for item in items)
@@ -140,23 +141,24 @@ def _asserts(node: ecma.Node) -> bool:
 
 def _found(branch: tuple[ecma.Node, ...]) -> Terminal:
     starts = [index for index, item in enumerate(branch) if item == ecma.Anchor(start=True)]
-    head = branch
-    if starts:
-        if any(not _may_be_empty(item) for item in branch[: starts[-1]]):
-            return "/[^\\x{0}-\\x{10FFFF}]/"  # something before the start: nothing matches
-        if any(isinstance(item, ecma.LookAhead) for item in branch[: starts[-1]]):
-            head = tuple(item for item in branch[: starts[-1]] if isinstance(item, ecma.LookAhead))
-            head += branch[starts[-1] + 1 :]
-        else:
-            head = branch[starts[-1] + 1 :]
-        return _anchored(head)
-    if not any(isinstance(item, ecma.LookAhead) for item in branch):
+    if not starts:
         return _anchored(branch, before=f"{ANY_CHARACTER}*")
-    return f"({ANY_TEXT} {_anchored(branch)})"
+    if any(not _may_be_empty(item) for item in branch[: starts[-1]]):
+        return NOTHING  # something before the start
+    looks = tuple(item for item in branch[: starts[-1]] if isinstance(item, ecma.LookAhead))
+    if not all(_holds_at_the_start(item) for item in branch[: starts[-1]]):
+        return NOTHING
+    return _anchored(looks + branch[starts[-1] + 1 :])
 
 
 def _may_be_empty(node: ecma.Node) -> bool:
-    return isinstance(node, ecma.Anchor | ecma.LookAhead) or (isinstance(node, ecma.Repeat) and node.least == 0)
+    return isinstance(node, ecma.Anchor | ecma.LookAhead | ecma.LookBehind) or (
+        isinstance(node, ecma.Repeat) and node.least == 0
+    )
+
+
+def _holds_at_the_start(node: ecma.Node) -> bool:
+    return not isinstance(node, ecma.LookBehind) or finds(node, "")
 
 
 def _holds_at_the_end(node: ecma.Node) -> bool:
@@ -165,23 +167,98 @@ def _holds_at_the_end(node: ecma.Node) -> bool:
     return _may_be_empty(node)
 
 
-def _anchored(items: tuple[ecma.Node, ...], before: str = "") -> Terminal:
-    """What follows a known position, to the end of the string."""
-    regex = before
+def _anchored(items: tuple[ecma.Node, ...], before: str = "", *, starts: bool = True) -> Terminal:
+    """What follows a known position, to the end of the string. `starts`: that position is the string's start.
+
+    `before`: a regex of what comes first.
+    """
+    behind: list[Terminal] = []  # what is certain of the text so far
+    regex, least = before, 0
     for index, item in enumerate(items):
-        if isinstance(item, ecma.LookAhead):
-            ahead = _union([_anchored(branch) for branch in _branches(item.item)])
-            ahead = complement(ahead) if item.negative else ahead
-            rest = intersection([ahead, _anchored(items[index + 1 :])])
-            return f"(/{regex}/ {rest})" if regex else rest
-        if isinstance(item, ecma.Anchor):
-            if item.start:
-                return "/[^\\x{0}-\\x{10FFFF}]/"
-            if not all(_holds_at_the_end(later) for later in items[index + 1 :]):
-                return "/[^\\x{0}-\\x{10FFFF}]/"
-            return f"/{regex}/" if regex else '""'
-        regex += _regex(item)
-    return f"/{regex}{ANY_CHARACTER}*/"
+        match item:
+            case ecma.LookAhead():
+                first = starts and not regex and not behind
+                ahead = _union([_anchored(branch, starts=first) for branch in _branches(item.item)])
+                ahead = complement(ahead) if item.negative else ahead
+                rest = _anchored(items[index + 1 :], starts=first)
+                return _joined([*behind, *_terminals(regex), intersection([ahead, rest])])
+            case ecma.LookBehind():
+                if not starts and not _reaches(item.item, least):
+                    raise GrammarError(
+                        "A pattern has a look-behind that may reach over a look-ahead.",
+                        hint="Put the look-behind first, or look behind at fewer characters.",
+                    )
+                behind = [_looked_behind(item, _joined([*behind, *_terminals(regex)]))]
+                regex = ""
+            case ecma.Anchor(start=True):
+                if not starts:
+                    raise GrammarError(
+                        "A pattern has ^ in a look-ahead that isn't at its start.", hint="Leave the ^ out there."
+                    )
+                if least or not all(map(_holds_at_the_start, items[:index])):
+                    return NOTHING
+                behind, regex = [], ""
+            case ecma.Anchor():
+                later = items[index + 1 :]
+                if not all(_holds_at_the_end(each) for each in later):
+                    return NOTHING
+                if any(isinstance(each, ecma.LookBehind) for each in later):
+                    looks = tuple(each for each in later if isinstance(each, ecma.LookBehind))
+                    return _anchored((*items[:index], *looks, item), before, starts=starts)
+                return _joined([*behind, *_terminals(regex)])
+            case _:
+                regex += _regex(item)
+                least += _shortest(item)
+    return _joined([*behind, f"/{regex}{ANY_CHARACTER}*/"])
+
+
+def _terminals(regex: str) -> list[Terminal]:
+    return [f"/{regex}/"] if regex else []
+
+
+def _joined(parts: list[Terminal]) -> Terminal:
+    if not parts:
+        return '""'
+    return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
+
+
+def _looked_behind(look: ecma.LookBehind, text: Terminal) -> Terminal:
+    """The texts of `text` that end as `look` wants."""
+    ends: list[Terminal] = []
+    for branch in _branches(look.item):
+        rooted = branch[:1] == (ecma.Anchor(start=True),)
+        if any(_asserts(item) for item in branch[rooted:]):
+            raise GrammarError("A pattern's look-behind looks on.", hint="Look at characters only in it.")
+        regex = "".join(_regex(item) for item in branch[rooted:])
+        ends.append(_joined(_terminals(regex if rooted else f"{ANY_CHARACTER}*{regex}")))
+    end = _union(ends)
+    return intersection([text, complement(end) if look.negative else end])
+
+
+def _reaches(node: ecma.Node, count: int) -> bool:
+    """What is looked at behind lies within so many characters."""
+    match node:
+        case ecma.Chars():
+            return count >= 1
+        case ecma.Sequence(items) if all(isinstance(item, ecma.Chars) for item in items):
+            return count >= len(items)
+        case ecma.Choice(options):
+            return all(_reaches(option, count) for option in options)
+    return False
+
+
+def _shortest(node: ecma.Node) -> int:
+    """Characters of the shortest text."""
+    match node:
+        case ecma.Chars():
+            return 1
+        case ecma.Sequence(items):
+            return sum(map(_shortest, items))
+        case ecma.Choice(options):
+            return min(map(_shortest, options))
+        case ecma.Repeat(item, least):
+            return least * _shortest(item)
+    return 0
 
 
 def _regex(node: ecma.Node) -> str:

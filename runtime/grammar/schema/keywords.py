@@ -41,8 +41,8 @@ KEYWORDS: tuple[Keyword, ...] = (
     Keyword(
         "pattern",
         "partly",
-        "ECMA-262, found anywhere in the string unless anchored; look-ahead included",
-        "back-references, look-behind, `\\b`, flags, `\\p{Script=…}`",
+        "ECMA-262, found anywhere in the string unless anchored; look-ahead, look-behind and `\\b` included",
+        "back-references, flags, repeated assertions, `\\p{Script=…}`",
     ),
     Keyword(
         "format",

@@ -113,7 +113,7 @@ class Terminals:
         terms += [json_strings.complement(terminal) for terminal in denied]
         if each.names.claims:
             names = self.texts(self._solver.strings(each.names))
-            terms.append(names if names is not None else "/[^\\x{0}-\\x{10FFFF}]/")
+            terms.append(names if names is not None else json_strings.NOTHING)
         return json_strings.intersection(terms or [json_strings.ANY_TEXT])
 
     def key(self, each: KeyClass, known: tuple[str, ...]) -> Terminal:

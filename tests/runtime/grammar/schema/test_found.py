@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import time
 
@@ -26,6 +27,7 @@ patterns = st.recursive(
         ),
         inner.map("(?={})".format),
         inner.map("(?!{})".format),
+        st.sampled_from(["(?<=a)", "(?<!a)", "(?<=ab)", "\\b", "\\B"]),
     ),
     max_leaves=8,
 )
@@ -34,12 +36,35 @@ patterns = st.recursive(
 @settings(max_examples=400, deadline=None)
 @given(patterns, st.text(alphabet="ab1é😀", max_size=9))
 def test_as_re_finds_them(pattern: str, text: str) -> None:
-    wanted = re.search(pattern.replace("$", r"\Z").replace("\\d", "[0-9]"), text) is not None
+    wanted = re.search(pattern.replace("$", r"\Z").replace("\\d", "[0-9]"), text, re.ASCII) is not None
     try:
         tree = ecma.parse(pattern)
     except GrammarError:  # an assertion that is repeated
         return
     assert finds(tree, text) == wanted
+
+
+LOOKS = [
+    r"\bfoo\b", r"^\bfoo", r"foo\b-?bar", r"(?<!x)foo", r"(?<=bc)f$", r"^(?!^foo).*$", r"^(?!.*\bno\b).*$", r"\Bo\B",
+    r".*(?<!\\)\$\{(.*?)\}|(?<!\\)\$([_a-z]+)", r"^[a-z]+(?<!-)$", r"^(?!-)[a-z-]{1,6}(?<!-)$", r"^(\bfoo\b)?bar",
+    r"\b[a-c]+\b \b[a-c]+\b", r"^(?=.*\d)(?=.*\ba).*$", r"\ba|b\b", r"^(?<!a)b", r"(?<!^)a", r"(?<![a-z])o(?!o)",
+]  # fmt: skip
+PARTS = ["foo", "bar", "a", "b", "c", " ", "-", "\\", "${x}", "$a", "no", ",", "o", "x", "1"]
+
+
+@pytest.mark.parametrize("pattern", LOOKS)
+def test_what_stands_around_is_looked_at(pattern: str) -> None:
+    """Word boundaries and look-behinds: `re`, the texts that are known, and the grammar say the same."""
+    grammar, tree, chance = (
+        schema_grammar({"type": "string", "pattern": pattern}),
+        ecma.parse(pattern),
+        random.Random(5),
+    )
+    for _ in range(60):
+        text = "".join(chance.choices(PARTS, k=chance.randrange(6)))
+        wanted = re.search(pattern, text) is not None
+        assert finds(tree, text) == wanted, text
+        assert grammar.accepts(grammar.serialise(text)) == wanted, text
 
 
 @pytest.mark.parametrize(
