@@ -66,6 +66,7 @@ class _PackedNode(msgspec.Struct, frozen=True, array_like=True):
     many: bool
     names: dict[str, int | None]
     other: int | None
+    items: tuple[int | None, ...]
     item: int | None
 
 
@@ -157,7 +158,9 @@ def _pack_nodes(root: Node | None) -> tuple[_PackedNode, ...]:
     packed: list[_PackedNode] = []
     for node in order:  # grows as it is read
         names = {name: number(child) for name, child in node.names.items()}
-        packed.append(_PackedNode(node.unique, node.free, node.many, names, number(node.other), number(node.item)))
+        items = tuple(map(number, node.items))
+        other, item = number(node.other), number(node.item)
+        packed.append(_PackedNode(node.unique, node.free, node.many, names, other, items, item))
     return tuple(packed)
 
 
@@ -169,5 +172,5 @@ def _unpack_nodes(packed: tuple[_PackedNode, ...]) -> Node | None:
 
     for node, each in zip(nodes, packed, strict=True):
         node.names = {name: at(number) for name, number in each.names.items()}
-        node.other, node.item = at(each.other), at(each.item)
+        node.other, node.items, node.item = at(each.other), [*map(at, each.items)], at(each.item)
     return nodes[0] if nodes else None

@@ -22,7 +22,7 @@ MAX_DEPTH = 100  # of what is open around and in an item that is compared: Pytho
 class Frame(NamedTuple):
     """An open object or array. `child`: of the value that comes next in it.
 
-    In an array to look at: `begun`, where the item at hand begins; `items`, those so far.
+    In an array: `place` of the item at hand. In one to look at: `begun`, where it begins; `items`, those so far.
     """
 
     node: Node | None
@@ -30,6 +30,7 @@ class Frame(NamedTuple):
     child: Node | None
     begun: int | None = None
     items: Items | None = None
+    place: int = 0
 
 
 class Reading(NamedTuple):
@@ -92,7 +93,7 @@ class Reading(NamedTuple):
             return None
         node = self.frames[-1].child if self.frames else self.root
         compared = is_array and node is not None and node.unique
-        child = node.item if is_array and node is not None else None
+        child = node.item_at(0) if is_array and node is not None else None
         frame = Frame(node, is_array, child, at if compared else None, no_items() if compared else None)
         return self._replace(frames=(*self.frames, frame), wants_key=not is_array)
 
@@ -107,7 +108,11 @@ class Reading(NamedTuple):
         top = after.frames[-1]
         if not top.is_array:
             return after._replace(wants_key=True)
-        return after._with_top(top._replace(begun=at + 1)) if top.node is not None and top.node.unique else after
+        if top.node is None:
+            return after
+        place = top.place + 1
+        begun = at + 1 if top.node.unique else None
+        return after._with_top(top._replace(begun=begun, place=place, child=top.node.item_at(place)))
 
     def _value_ended(self, raw: bytes, end: int, *, scalar: bool) -> Reading | None:
         if not self.frames or self.frames[-1].begun is None:

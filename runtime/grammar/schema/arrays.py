@@ -12,6 +12,7 @@ from palmette.runtime.grammar.schema.comparable import comparable
 from palmette.runtime.grammar.schema.goals import Solver
 from palmette.runtime.grammar.schema.shapes import (
     NEVER,
+    PLAIN,
     ArrayShape,
     Claim,
     Contained,
@@ -183,8 +184,12 @@ def _unique(
     """Items that differ, where few values are possible."""
     values = _values(rest, solver)
     if prefix or contained or values is None or len(values) > MAX_UNIQUE:
-        if solver.compares_items and not contained and comparable(prefix, rest, least, solver):
-            return ArrayStates(plain=(prefix, rest, least, most), compared=True)
+        if solver.compares_items and not contained:
+            if comparable(prefix, rest, least, solver):
+                return ArrayStates(plain=(prefix, rest, least, most), compared=True)
+            prefix, rest = tuple(solver.goal(*goal.claims, PLAIN) for goal in prefix), solver.goal(*rest.claims, PLAIN)
+            if comparable(prefix, rest, least, solver):
+                return ArrayStates(plain=(prefix, rest, least, most), compared=True)
         solver.give_up(
             f"'uniqueItems' can't be enforced: it can for items with at most {MAX_UNIQUE} possible values.",
             "Use an enum for the items, or leave uniqueItems out",

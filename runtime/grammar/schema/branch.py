@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -15,6 +15,7 @@ from palmette.runtime.grammar.schema.numerals import decimal, numeral
 from palmette.runtime.grammar.schema.overlaps import Overlaps
 from palmette.runtime.grammar.schema.shapes import (
     NEVER,
+    PLAIN,
     ArrayShape,
     Claim,
     Contained,
@@ -117,6 +118,7 @@ class Branch:
     most_items: int | None = None
     contained: list[Contained] = field(default_factory=list)
     unique: bool = False
+    plain: bool = False  # numbers in it are written in one way
     unevaluated: dict[tuple[str, Scope], Unevaluated] = field(default_factory=dict)
     contains_scopes: set[Scope] = field(default_factory=set)
     refused: dict[str, GrammarError] = field(default_factory=dict)  # type → why it can't be told exactly
@@ -296,7 +298,7 @@ class Branch:
             for value in sorted(self.booleans, reverse=True):
                 yield "boolean", SimpleShape("true" if value else "false")
         if "number" in self.types:
-            yield "number", self.number
+            yield "number", replace(self.number, plain=self.plain) if self.plain else self.number
         if "string" in self.types:
             yield "string", self.string
         if "array" in self.types:
@@ -318,10 +320,14 @@ class Branch:
             frames.append(ItemFrame([free] * length, place, ()))
         length = max([len(frame.prefix) for frame in frames] + [index + 1 for index in self.on_items] + [0])
         prefix = tuple(
-            Goal.of(chain(self._items_at(frames, index), self.on_items.get(index, ()))) for index in range(length)
+            self._below(chain(self._items_at(frames, index), self.on_items.get(index, ()))) for index in range(length)
         )
-        rest = Goal.of(Claim(frame.rest) for frame in frames if frame.rest is not None)
+        rest = self._below(Claim(frame.rest) for frame in frames if frame.rest is not None)
         return ArrayShape(prefix, rest, self.least_items, self.most_items, tuple(self.contained), self.unique)
+
+    def _below(self, claims: Iterable[Claim]) -> Goal:
+        """The goal of a value inside."""
+        return Goal.of([*claims, PLAIN] if self.plain else claims)
 
     def _unevaluated(self, kind: str) -> Iterator[tuple[Scope, Place]]:
         """Scopes whose unevaluated keyword has something left to say: none inside has looked at everything."""
@@ -350,7 +356,7 @@ class Branch:
                 for frame in frames
                 for place in frame.applied(name, lambda pattern, text: finds(trees[pattern], text))
             ]
-            goal = Goal.of([*claims, *self.on_names.get(name, ())])
+            goal = self._below([*claims, *self.on_names.get(name, ())])
             possible = name not in self.absent and not goal.never
             if possible and all(name_holds(claim, name) for claim in self.property_names):
                 named.append(NamedProperty(name, name in self.required, goal))
@@ -387,7 +393,7 @@ class Branch:
             for frame in frames:
                 applied = [frame.patterns[pattern] for pattern in inside if pattern in frame.patterns]
                 claims += [Claim(place) for place in applied or ([frame.rest] if frame.rest else [])]
-            goal = Goal.of(claims)
+            goal = self._below(claims)
             if not goal.never:
                 yield KeyClass(inside, others, names, goal)
 

@@ -46,7 +46,14 @@ class Node:
     many: bool = False
     names: dict[str, Node | None] = field(default_factory=dict)
     other: Node | None = None
-    item: Node | None = None
+    items: list[Node | None] = field(default_factory=list)  # those at the front of an array, one by one
+    item: Node | None = None  # those behind
+
+    def item_at(self, index: int) -> Node | None:
+        return self.items[index] if index < len(self.items) else self.item
+
+    def children(self) -> list[Node | None]:
+        return [*self.names.values(), self.other, *self.items, self.item]
 
 
 class Places:
@@ -70,6 +77,7 @@ class Places:
         for node in self._nodes.values():
             node.names = {name: child if id(child) in wanted else None for name, child in node.names.items()}
             node.other = node.other if id(node.other) in wanted else None
+            node.items = [child if id(child) in wanted or node.unique else None for child in node.items]
             node.item = node.item if id(node.item) in wanted or node.unique else None
         return root if root is not None and id(root) in wanted else None
 
@@ -77,7 +85,7 @@ class Places:
         """Nodes at or below which there is an array to look at."""
         above: dict[int, list[Node]] = {}
         for node in self._nodes.values():
-            for child in (*node.names.values(), node.other, node.item):
+            for child in node.children():
                 above.setdefault(id(child), []).append(node)
         waiting = [node for node in self._nodes.values() if node.unique]
         wanted = {id(node) for node in waiting}
@@ -130,9 +138,14 @@ class Places:
         node.other = child[0] if child else None
         below += [child] if child else []
         items = [goal for shape in arrays for goal in shape.goals()]
-        child = self._opened(items)
-        node.item = child[0] if child else None
-        below += [child] if child else []
+        length = max([len(shape.plain[0]) for shape in arrays if shape.plain is not None], default=0)
+        for index in range(length + 1):
+            child = self._opened(goal for shape in arrays for goal in _goals_at(shape, index))
+            below += [child] if child else []
+            if index < length:
+                node.items.append(child[0] if child else None)
+            else:
+                node.item = child[0] if child else None
         self._repeats |= any(isinstance(shape, ValueShape) and _repeats(shape.value) for shape in shapes)
         if any(shape.compared for shape in arrays):
             if not all(shape.compared or _differ(shape) for shape in arrays):
@@ -142,6 +155,16 @@ class Places:
             node.free = all(is_free(shape) for shapes in places for shape in shapes)
             node.many = all(map(is_many, places))
         return below
+
+
+def _goals_at(shape: ArrayStates, index: int) -> list[Goal]:
+    """Of the item at a place of the array, if there may be one."""
+    if shape.plain is None:
+        return shape.goals()
+    prefix, rest, _, most = shape.plain
+    if most is not None and index >= most:
+        return []
+    return [prefix[index] if index < len(prefix) else rest]
 
 
 def _repeats(value: Any) -> bool:

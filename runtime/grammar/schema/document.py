@@ -20,6 +20,7 @@ from palmette.runtime.grammar.schema.keyword_forms import FORMS, MAPS, PLAIN, SI
 
 MAX_DEPTH = 120
 MAX_SUBSCHEMAS = 50_000
+PLAIN_PATH = "/~plain"  # of what isn't said about a value but about its text
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class Document:
         self._resources: dict[str, Place] = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Place] = {}
         self._dynamic: dict[str, int] = {}
-        self._keywords: dict[str, Keywords] = {}
+        self._keywords: dict[str, Keywords] = {PLAIN_PATH: Keywords()}
         self.ignored: dict[str, str] = {}  # path → keyword that says nothing (unknown, or an annotation)
         self._index()
 

@@ -25,6 +25,7 @@ from palmette.runtime.grammar.schema.json_strings import Terminal
 from palmette.runtime.grammar.schema.order import PropertyOrder
 from palmette.runtime.grammar.schema.overlaps import Overlaps
 from palmette.runtime.grammar.schema.shapes import (
+    PLAIN,
     ArrayShape,
     Claim,
     Goal,
@@ -233,6 +234,9 @@ class Solver:
 
     def _work(self, branch: Branch, item: Pending, goal: Goal, skipped: frozenset[str]) -> None:
         claim, place = item.claim, item.claim.place
+        if claim == PLAIN:
+            branch.plain = True
+            return
         if isinstance(place.schema, bool):
             if place.schema is not claim.holds:
                 branch.types.clear()

@@ -1,7 +1,7 @@
 """Numbers as they are written here, and the numerals of a range as a regex.
 
 An integer is written without fraction or exponent, and a range's numbers without exponent: one form a value, up to
-zeros at the end of a fraction. Decimals are exact: nothing is rounded to a float.
+zeros at the end of a fraction; a plain number has those neither. Decimals are exact: nothing is rounded to a float.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-INTEGER = "-?(?:0|[1-9][0-9]*)"
+INTEGER = "0|-?[1-9][0-9]*"
+PLAIN_NUMBER = r"(?:0|-?[1-9][0-9]*|-?(?:0|[1-9][0-9]*)\.[0-9]*[1-9])"
 POSITIVE_INTEGER = "[1-9][0-9]*"
 FREE_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE]\+?[0-9]{1,2}|[eE]-[0-9]{1,3})?"
 

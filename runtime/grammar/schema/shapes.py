@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from palmette.runtime.grammar.schema.document import Place
+from palmette.runtime.grammar.schema.document import PLAIN_PATH, Place
 from palmette.runtime.grammar.schema.numerals import FREE, Interval
 
 
@@ -47,6 +47,9 @@ class Goal:
         )
 
 
+PLAIN = Claim(Place(PLAIN_PATH, {"description": "every number in it is written in one way"}))
+"""Of values that are compared by their texts."""
+
 NEVER = Goal.of([Claim(Place("/~never", False))])
 
 
@@ -67,11 +70,13 @@ class SimpleShape:
 
 @dataclass(frozen=True)
 class NumberShape:
-    """`integral`: True for integers only, False for numbers that aren't, None for both."""
+    """`integral`: True for integers only, False for numbers that aren't, None for both. `plain`: each written in one
+    way."""
 
     interval: Interval = FREE
     integral: bool | None = None
     multiples: tuple[str, ...] = ()
+    plain: bool = False
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,8 @@ class Terminals:
             regex = numerals.INTEGER if low is None and high is None else numerals.integer_regex(low, high)
             return [f"/{regex}/"]
         terminal = numerals.number_terminal(interval)
+        if shape.plain:
+            terminal = f"({terminal} & /{numerals.PLAIN_NUMBER}/)"
         if shape.integral is False:
             return [f"({terminal} & /-?[0-9]+\\.[0-9]*[1-9][0-9]*/)"]
         return [terminal]

@@ -49,6 +49,14 @@ ACCEPTED: dict[str, Any] = {
     "below names": closed(a=unique(TIGHT), b={"type": "array", "items": TIGHT, "maxItems": 3}),
     "below any name": {"type": "object", "additionalProperties": unique(TIGHT)},
     "within itself": {"type": "object", "properties": {"t": unique(TIGHT), "c": {"$ref": "#"}}},
+    "numbers in closed objects": unique(closed(n={"type": "number", "minimum": 0, "maximum": 1}, t={"enum": ["x"]})),
+    "any numbers in closed objects": unique(closed(n={"type": "number"}, m={"type": "integer"})),
+    "objects with names of a kind": unique({**closed(a={"type": "number"}), "patternProperties": {"^x-": True}}),
+    "names of a kind, to their end": unique({**closed(a=TIGHT), "patternProperties": {"^x-[a-z]+$": {"type": "null"}}}),
+    "recursive items": {"$ref": "#/$defs/n", "$defs": {
+        "n": closed(v={"enum": [1, 2]}, c=unique({"$ref": "#/$defs/n"}))}},
+    "one place of several": {"type": "array", "maxItems": 3, "prefixItems": [
+        {"type": "array", "items": TIGHT}, unique(TIGHT), {"type": "object", "properties": {"a": unique(TIGHT)}}]},
     "without types": {"uniqueItems": True, "items": STRING, "type": ["array", "string"]},
 }  # fmt: skip
 
@@ -83,6 +91,15 @@ def test_what_is_generated_differs(name: str) -> None:
         ("arrays of arrays", ["[[1, 2], [2, 1]]", "[[], [0]]"], ["[[1], [1]]", "[[1, 1]]", "[[], []]"]),
         ("below names", ['{"a": ["a", "b"], "b": ["a", "a"]}'], ['{"a": ["a", "a"], "b": []}']),
         ("within itself", ['{"t": ["a"], "c": {"t": ["a"]}}'], ['{"c": {"c": {"t": ["b", "b"]}}}']),
+        ("any numbers in closed objects", ['[{"n": 1, "m": 1}, {"n": 1.5, "m": 1}]'],
+         ['[{"n": 1, "m": 1}, {"n": 1, "m": 1}]', '[{"n": 1.0, "m": 1}, {"n": 2, "m": 1}]']),
+        ("objects with names of a kind", ['[{"a": 1, "x-b": 1, "x-c": 2}, {"a": 1, "x-b": 1}]'],
+         ['[{"a": 1, "x-b": 1, "x-c": 2}, {"a": 1.0, "x-c": 2, "x-b": 1}]']),
+        ("one place of several", ['[["a", "a"], ["a", "b"], {"a": ["a"]}]'],
+         ['[["a"], ["a", "a"]]', '[[], [], {"a": ["b", "b"]}]']),
+        ("recursive items", ['{"v": 1, "c": [{"v": 1, "c": []}, {"v": 2, "c": []}]}'],
+         ['{"v": 1, "c": [{"v": 1, "c": []}, {"v": 1, "c": []}]}',
+          '{"v": 1, "c": [{"v": 1, "c": [{"v": 2, "c": []}, {"v": 2, "c": []}]}]}']),
         ("or one", ['["x"]', '"x, x"'], ['["x", "x"]']),
     ],
 )  # fmt: skip
@@ -113,8 +130,10 @@ def test_where_it_fails_is_told() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["few strings", "of several types", "closed objects", "arrays of arrays", "integers", "numbers within", "anything"],
-)
+    ["few strings", "of several types", "closed objects", "arrays of arrays", "integers", "numbers within", "anything",
+     "numbers in closed objects", "any numbers in closed objects", "names of a kind, to their end",
+     "one place of several"],
+)  # fmt: skip
 def test_masks_are_what_is_accepted(name: str) -> None:
     """At random places of outputs: a token is in the mask just where it is accepted, and then there is a way on."""
     grammar, chance = schema_grammar(ACCEPTED[name]), random.Random(3)
@@ -214,7 +233,7 @@ def test_a_batch() -> None:
         unique(TIGHT, minItems=7),  # there are six
         unique({"type": "number", "multipleOf": 0.5}),
         unique(STRING, contains={"const": "a"}),
-        unique(closed(n={"type": "number"})),
+        unique(closed(n={"type": "number", "multipleOf": 0.5})),
         {"anyOf": [unique(STRING), {"type": "array", "items": STRING, "minItems": 2}]},
         {"anyOf": [closed(a=unique(STRING)), {"const": {"a": ["x", "x"]}}]},
     ],
