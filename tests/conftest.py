@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A bare `import lang` would make a second copy of the package beside palmette.lang.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
-# The same examples at every run: a red test is red for everybody. Fuzzing at random has its own make targets. An example
-# may take as long as the machine is busy.
+# The same examples at every run: a red test is red for everybody. Fuzzing at random has its own make targets. On a busy
+# machine an example may take long.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 

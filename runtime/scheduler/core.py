@@ -101,7 +101,7 @@ class EngineCore:
             lambda: Aging(config.aging_alpha, config.aging_beta),
             self._matched,
             lambda sequence: (
-                sequence.under_way or cache.continues_leaf(sequence.key(sequence.matchable), sequence.namespace)
+                sequence.under_way or cache.paths.continues_leaf(sequence.key(sequence.matchable), sequence.namespace)
             ),
         )
         self._grammars = Grammars(compiler)

@@ -16,11 +16,11 @@ def honour(hint: Hint, cache: RadixCache, now: float) -> None:
             last_use=hint.last_use,
             waits_until=None if wait is None else now + wait,
         )
-        cache.hint(hint.tokens, hint.namespace, future, priority=hint.priority)
+        cache.paths.hint(hint.tokens, hint.namespace, future, priority=hint.priority)
     elif hint.priority is not None:
-        cache.hint(hint.tokens, hint.namespace, priority=hint.priority)
+        cache.paths.hint(hint.tokens, hint.namespace, priority=hint.priority)
     if hint.pin_seconds is not None:
         if hint.pin_seconds > 0:
-            cache.pin(hint.tokens, hint.namespace, hint.pin_seconds)
+            cache.paths.pin(hint.tokens, hint.namespace, hint.pin_seconds)
         else:
-            cache.unpin(hint.tokens, hint.namespace)
+            cache.paths.unpin(hint.tokens, hint.namespace)

@@ -19,8 +19,8 @@ def recall(sequence: Sequence, cache: RadixCache) -> int:
     if scoring is None or scoring.top_count or scoring.over:
         return 0
     start, key = scoring.next, sequence.key(sequence.prompt_length)
-    own = cache.scored(key, sequence.namespace, start)
-    beside = cache.beside(key, sequence.namespace, start)
+    own = cache.paths.scored(key, sequence.namespace, start)
+    beside = cache.paths.beside(key, sequence.namespace, start)
     for position in range(start, scoring.end):
         known = beside.get(position, {})
         if position - start < len(own):
@@ -35,6 +35,6 @@ def recall(sequence: Sequence, cache: RadixCache) -> int:
 def keep(key: bytes, namespace: str, scoring: Scoring, cache: RadixCache) -> None:
     """Keeps what `scoring` holds of `key`, whose tokens are cached now."""
     if scoring.own:
-        cache.keep_scores(key, namespace, scoring.first, scoring.own)
+        cache.paths.keep_scores(key, namespace, scoring.first, scoring.own)
     if scoring.beside:
-        cache.keep_beside(key, namespace, scoring.beside)
+        cache.paths.keep_beside(key, namespace, scoring.beside)

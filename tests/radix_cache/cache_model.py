@@ -265,35 +265,35 @@ class CacheModel:
     def pin(self, index: int, cut: int, seconds: float) -> None:
         namespace, tokens = self.prompt(index, cut)
         there = self.cache.peek(pack([*tokens, 9]), namespace)
-        pinned = self.cache.pin(pack(tokens), namespace, seconds)
+        pinned = self.cache.paths.pin(pack(tokens), namespace, seconds)
         assert pinned in (0, there), "all that is cached is pinned, or nothing"
 
     def unpin(self, index: int, cut: int) -> None:
         namespace, tokens = self.prompt(index, cut)
         pins = len(self.cache.pins)
-        assert self.cache.unpin(pack(tokens), namespace) == (len(self.cache.pins) == pins - 1)
+        assert self.cache.paths.unpin(pack(tokens), namespace) == (len(self.cache.pins) == pins - 1)
 
     def hint(self, index: int, cut: int, ahead: float, priority: int) -> None:
         namespace, tokens = self.prompt(index, cut)
         hint = Hint(next_use=self.now + ahead, last_use=ahead < 1)
-        self.cache.hint(pack(tokens), namespace, hint, priority=priority)
+        self.cache.paths.hint(pack(tokens), namespace, hint, priority=priority)
 
     def score(self, index: int, start: int, count: int) -> None:
         """Keeps what the model would say of some of a prompt's tokens; what is kept comes back as it was."""
         namespace, tokens = self.prompt(index, 0)
         key = pack(tokens)
         values = [logprob(digest) for digest in digests(namespace, tokens)]
-        before = self.cache.scored(key, namespace, start)
-        self.cache.keep_scores(key, namespace, start, array("f", values[start : start + count]))
-        after = self.cache.scored(key, namespace, start)
+        before = self.cache.paths.scored(key, namespace, start)
+        self.cache.paths.keep_scores(key, namespace, start, array("f", values[start : start + count]))
+        after = self.cache.paths.scored(key, namespace, start)
         assert before.tolist() == values[start : start + len(before)]
         assert after.tolist() == values[start : start + len(after)]
         there = self.cache.peek(key + pack([9]), namespace)
         assert len(after) >= max(len(before), min(start + count, there, len(tokens)) - start)
         beside = {start: {index: logprob(digests(namespace, [*tokens[:start], index])[-1])}}
-        self.cache.keep_beside(key, namespace, beside)
+        self.cache.paths.keep_beside(key, namespace, beside)
         if start <= there:
-            assert self.cache.beside(key, namespace, start)[start].items() >= beside[start].items()
+            assert self.cache.paths.beside(key, namespace, start)[start].items() >= beside[start].items()
 
     def wait(self, seconds: float) -> None:
         self.now += seconds

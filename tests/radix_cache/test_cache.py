@@ -254,14 +254,14 @@ def test_a_disabled_cache_shares_and_keeps_nothing() -> None:
 def test_a_key_continues_a_leaf_only_where_it_has_all_of_it_and_nobody_else_does(stem: int) -> None:
     cache = make()
     first, second = [*range(stem), 20, 21, 22], [*range(stem), 30, 31, 32]
-    assert not cache.continues_leaf(pack(first), "")
+    assert not cache.paths.continues_leaf(pack(first), "")
     run(cache, first)
-    assert cache.continues_leaf(pack([*first, 1, 2]), "")
-    assert not cache.continues_leaf(pack([*first, 1, 2]), "other")
-    assert not cache.continues_leaf(pack(second), ""), "it leaves the path before its end"
+    assert cache.paths.continues_leaf(pack([*first, 1, 2]), "")
+    assert not cache.paths.continues_leaf(pack([*first, 1, 2]), "other")
+    assert not cache.paths.continues_leaf(pack(second), ""), "it leaves the path before its end"
     run(cache, second)
-    assert not cache.continues_leaf(pack([*range(stem), 40]), ""), "others go on there"
+    assert not cache.paths.continues_leaf(pack([*range(stem), 40]), ""), "others go on there"
     lease = cache.match(pack([*first, 1]), "")
-    assert not cache.continues_leaf(pack([*first, 1, 2]), "") or lease.tail is not None
+    assert not cache.paths.continues_leaf(pack([*first, 1, 2]), "") or lease.tail is not None
     lease.release()
-    assert cache.continues_leaf(pack([*first, 1, 2]), "")
+    assert cache.paths.continues_leaf(pack([*first, 1, 2]), "")

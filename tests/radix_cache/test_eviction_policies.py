@@ -110,7 +110,9 @@ def replay(order: Callable[[EvictionPolicy, Clock], EvictionOrder], name: str, s
         cache.finish(lease, key, [*lease.pages, *own])
         if hint is not None:
             after, last, wait = hint
-            cache.hint(key, "a", Hint(clock.now + after if after else None, last, clock.now + wait if wait else None))
+            cache.paths.hint(
+                key, "a", Hint(clock.now + after if after else None, last, clock.now + wait if wait else None)
+            )
         seen.append(sorted(node.key for node in cache.tree.nodes()))
     return seen
 

@@ -38,18 +38,18 @@ def test_no_verb_sees_another_namespace() -> None:
     nodes = {name: list(root.subtree()) for name, root in cache.tree.roots.items()}
     theirs = [(node.uses, node.last_used, node.hint, node.priority, node.pins, node.scores) for node in nodes["theirs"]]
 
-    assert cache.pin(key, "mine", 60) == 10
-    cache.hint(key, "mine", Hint(last_use=True), priority=7)
-    cache.keep_scores(key, "mine", 1, array("f", [-1.0] * 9))
+    assert cache.paths.pin(key, "mine", 60) == 10
+    cache.paths.hint(key, "mine", Hint(last_use=True), priority=7)
+    cache.paths.keep_scores(key, "mine", 1, array("f", [-1.0] * 9))
     cache.match(key + pack([9]), "mine").release()
-    assert not cache.unpin(key, "theirs")
-    assert not cache.scored(key, "theirs", 1)
+    assert not cache.paths.unpin(key, "theirs")
+    assert not cache.paths.scored(key, "theirs", 1)
     assert [
         (node.uses, node.last_used, node.hint, node.priority, node.pins, node.scores) for node in nodes["theirs"]
     ] == theirs
-    for verb in (cache.peek(key, "third"), cache.pin(key, "third", 9), len(cache.scored(key, "third", 1))):
+    for verb in (cache.peek(key, "third"), cache.paths.pin(key, "third", 9), len(cache.paths.scored(key, "third", 1))):
         assert verb == 0
-    cache.hint(key, "third", Hint(last_use=True))
+    cache.paths.hint(key, "third", Hint(last_use=True))
     assert set(cache.tree.roots) == {"mine", "theirs"}, "asking makes none"
     assert check_invariants(cache, []) == []
     assert cache.clear() == 6
