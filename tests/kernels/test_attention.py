@@ -96,7 +96,7 @@ CASES = {
 ALONE: dict[tuple[int, torch.dtype], list[Tensor]] = {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     compositions(LENGTHS),
     st.sampled_from(sorted(CASES, key=str)),

@@ -100,7 +100,7 @@ def as_seen(library: Library, kind: str, x: Floats) -> Doubles:
 KINDS = st.sampled_from(ALL)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     KINDS,
     st.integers(1, 40),
@@ -119,7 +119,7 @@ def test_linear_is_close_to_float64(
     assert (np.abs(library.linear(weight, x) - seen @ exact.T) <= bound).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(KINDS, st.integers(1, 70), st.integers(1, 6), st.integers(2, 40), st.integers(0, 1000))
 def test_a_row_of_linear_has_the_same_bits_in_any_batch(
     library: Library, kind: str, outputs: int, groups: int, rows: int, seed: int
@@ -131,7 +131,7 @@ def test_a_row_of_linear_has_the_same_bits_in_any_batch(
         assert (library.linear(weight, x[row : row + 1]).view(np.int32) == together[row].view(np.int32)).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(KINDS, st.integers(1, 5)), min_size=2, max_size=4),
     st.integers(1, 4),

@@ -199,7 +199,7 @@ def cases(draw: st.DrawFn, *, most_rows: int = 7) -> Case:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cases(most_rows=4), st.booleans())
 def test_attention_is_close_to_float64(library: Library, case: Case, share: bool) -> None:
     stored = Stored.of(case, library, case.page_size, share=share)
@@ -218,7 +218,7 @@ def test_how_far_from_float64_it_typically_is(library: Library, kv: KvStorage, m
     assert np.sqrt((away**2).mean()) <= most * np.sqrt((exact**2).mean())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cases(), st.sampled_from([1, 4, 16, 32, 64]), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_a_token_has_the_same_bits_however_it_is_batched_and_stored(
     library: Library, case: Case, page_size: int, threads: int, random: Any

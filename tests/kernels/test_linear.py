@@ -61,7 +61,7 @@ def test_a_row_keeps_its_bits(shape: tuple[int, int], dtype: torch.dtype, bias: 
     assert not depends_on_its_batch(lambda part: kernels.linear(part, weight, offset), x)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(1, 70), st.sampled_from(DTYPES), st.integers(1, 3))
 def test_odd_shapes_keep_bits(inner: int, outer: int, rows: int, dtype: torch.dtype, count: int) -> None:
     x, weight = probe(rows, inner, dtype), probe(outer, inner, dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette.lang.ordering import Ordering, shared_characters
@@ -12,7 +12,6 @@ from palmette.lang.ordering import Ordering, shared_characters
 groups = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=6).map(tuple), max_size=8)
 
 
-@settings(deadline=None)
 @given(groups=groups)
 def test_groups_keep_their_texts(groups: list[tuple[str, ...]]) -> None:
     order = Ordering(groups)
@@ -24,7 +23,6 @@ def test_groups_keep_their_texts(groups: list[tuple[str, ...]]) -> None:
     assert order.report.changed == sum(one != other for one, other in zip(groups, after, strict=True))
 
 
-@settings(deadline=None)
 @given(groups=groups)
 def test_groups_of_the_same_texts_get_the_same_order(groups: list[tuple[str, ...]]) -> None:
     order = Ordering([*groups, *(tuple(reversed(group)) for group in groups)])

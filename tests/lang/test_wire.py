@@ -82,7 +82,7 @@ async def test_a_connection_is_used_again_for_answers_of_every_form() -> None:
         server.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.binary(min_size=1, max_size=200), max_size=8), st.integers(1, 50))
 def test_an_answer_in_any_pieces_is_the_same(pieces: list[bytes], cut: int) -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:

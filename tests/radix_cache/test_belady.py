@@ -7,7 +7,7 @@ from functools import cache
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from palmette.radix_cache.belady import belady_hits, infinite_hits, policy_hits
@@ -55,7 +55,6 @@ def test_infinite_hits_count_prefixes_seen_before(requests: list[list[int]]) -> 
 
 
 @pytest.mark.parametrize("name", EvictionName.__args__)  # type: ignore[attr-defined]
-@settings(deadline=None)
 @given(longer, st.integers(1, 40))
 def test_no_policy_beats_the_optimum_nor_the_optimum_infinity(
     name: str, requests: list[list[int]], capacity: int

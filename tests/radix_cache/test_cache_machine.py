@@ -130,7 +130,7 @@ class CacheMachine(RuleBasedStateMachine):
 def machine(page_size: int, examples: int) -> type[RuleBasedStateMachine.TestCase]:
     tested = type(f"CacheMachine{page_size}", (CacheMachine,), {"page_size": page_size})
     case = tested.TestCase
-    case.settings = settings(max_examples=examples, stateful_step_count=50, deadline=None)
+    case.settings = settings(max_examples=examples, stateful_step_count=50)
     return case
 
 

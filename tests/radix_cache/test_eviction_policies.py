@@ -126,20 +126,20 @@ traces = st.lists(
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(CLASSES)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces)
 def test_the_heap_gives_up_what_a_search_through_all_leaves_would(name: str, steps: list[Step]) -> None:
     assert replay(EvictionOrder, name, steps) == replay(Searched, name, steps)
 
 
 @pytest.mark.parametrize("name", [*STATELESS, *CLASSES])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(traces)
 def test_nothing_is_given_up_while_something_is_worth_less_now(name: str, steps: list[Step]) -> None:
     replay(Checked, name, steps)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(traces)
 def test_what_has_been_learned_is_followed_to_the_letter(steps: list[Step]) -> None:
     """As above, with tables that are made anew after each request, and recency out of the game."""

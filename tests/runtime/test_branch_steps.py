@@ -116,7 +116,7 @@ def test_a_step_has_a_priority_of_its_own(engine: Engine) -> None:
     engine.run(main())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text("<>/think abé\n", max_size=60), st.integers(1, 9), st.booleans())
 def test_reasoning_is_split_alike_for_every_chunking(text: str, size: int, opened: bool) -> None:
     prompt = "<think>\n" if opened else ""

@@ -101,7 +101,7 @@ ABORTS = st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9)
 STOPS: list[tuple[str, ...]] = [(), ("e",), (" the",)]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
 def test_any_program_of_requests_is_bit_identical(
     workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
@@ -109,7 +109,7 @@ def test_any_program_of_requests_is_bit_identical(
     check(workload, aborts, threads, numerics)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
 def test_steps_planned_while_others_run_are_bit_identical(
     workload: Workload, aborts: list[bool], threads: int, numerics: Numerics
@@ -118,7 +118,7 @@ def test_steps_planned_while_others_run_are_bit_identical(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(workloads(300, STOPS, [1, 16, 64]), ABORTS, st.integers(1, 3), st.sampled_from(NUMERICS))
 def test_many_programs_of_requests_are_bit_identical(
     workload: Workload, aborts: list[bool], threads: int, numerics: Numerics

@@ -81,7 +81,7 @@ async def test_text_reasoning_and_calls_are_told_apart(make: Make) -> None:
     assert said.finish.usage.completion_tokens > said.finish.reasoning_tokens
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 7), min_size=1, max_size=5), parallel=st.booleans())
 async def test_every_chunking_says_the_same(make: Make, sizes: list[int], parallel: bool) -> None:
     says = f"<think>\nOh 😀.\n</think>\n\nI look.\n{CALL}{SECOND}"
@@ -468,7 +468,7 @@ async def test_arguments_stand_as_the_model_wrote_them(make: Make, template: str
         assert (written in chat.prompt()) == (template == DEEPSEEK and sent == written)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     said=st.lists(st.text("ab <|im_end\n>é😀", max_size=12), min_size=1, max_size=4),
     asked=st.lists(st.text("ab <|im_end\n>", max_size=8), min_size=4, max_size=4),

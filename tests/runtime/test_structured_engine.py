@@ -44,7 +44,7 @@ def run(engine: Engine, params: list[SamplingParams], prompt: str = "the model")
     return engine.run(outputs())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(regular, st.sampled_from(JUMPS), st.integers(0, 999), st.sampled_from([0.0, 0.7, 1.5]), st.booleans())
 def test_random_patterns(
     engine: Engine, pattern: str, jump: Jump, seed: int, temperature: float, complete: bool
@@ -62,7 +62,7 @@ def test_random_patterns(
         assert not complete
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(schemas, st.sampled_from(JUMPS), st.integers(0, 999), st.sampled_from([0.0, 1.0]))
 def test_random_schemas(engine: Engine, schema: Any, jump: Jump, seed: int, temperature: float) -> None:
     wanted = constraint(json_schema=schema, jump=jump, complete=True)

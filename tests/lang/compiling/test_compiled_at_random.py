@@ -89,7 +89,7 @@ def write(s: Any, program: Sequence[Step], depth: int = 0) -> None:
 program_seed = st.integers(0, 2**32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps, program_seed)
 def test_random_programs_give_the_same_tokens(engine, program: Sequence[Step], seed: int) -> None:
     @function

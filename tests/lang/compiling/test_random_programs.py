@@ -84,7 +84,7 @@ def run(s, program: Sequence[Step], *, waits: bool) -> None:
                 forks.join(mode)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps)
 def test_a_program_writes_what_a_string_would_hold(program: Sequence[Step]) -> None:
     variables: dict[str, object] = {}
@@ -98,7 +98,7 @@ def test_a_program_writes_what_a_string_would_hold(program: Sequence[Step]) -> N
     until(lambda: scripted.open_branches == 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps, st.integers(0, 30))
 def test_a_failure_anywhere_reaches_every_reader(program: Sequence[Step], fails_at: int) -> None:
     """Nothing hangs, branches are released, and what comes back is a value or the failure."""

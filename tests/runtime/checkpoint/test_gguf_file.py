@@ -127,7 +127,7 @@ def test_every_truncation_is_noticed(tmp_path: Path) -> None:
             GgufFile(path)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     flips=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=4),
     wide=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from([2**31, 2**63, 2**64 - 1, 0])), max_size=1),

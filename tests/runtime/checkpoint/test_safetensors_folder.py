@@ -161,7 +161,7 @@ def test_broken_json_and_missing_tensors_are_named(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 250), st.integers(0, 255)), max_size=3))
 def test_damaged_shards_read_or_say_so(tmp_path: Path, cut: int, flips: list[tuple[int, int]]) -> None:
     path = tmp_path / "w.safetensors"

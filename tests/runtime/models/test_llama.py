@@ -46,7 +46,7 @@ def test_near_the_reference_kernels(dtype: DType) -> None:
     assert (found - expected).abs().max() <= bound * expected.abs().max()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from(("float32", "bfloat16")),
     st.sampled_from((1, 16, 64)),

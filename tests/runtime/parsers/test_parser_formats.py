@@ -46,7 +46,7 @@ def test_character_by_character_says_the_same(case: Case) -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=st.sampled_from(CASES), data=st.data())
 def test_random_cuts_say_the_same(case: Case, data: st.DataObject) -> None:
     at = data.draw(st.lists(st.integers(0, len(case.output)), max_size=12))
@@ -99,7 +99,7 @@ def test_json_arguments_stream_as_they_are(id: str) -> None:
         assert not call.finished
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text() | st.text(alphabet="'\"\\\n{}é🌍\x00ab "), size=st.integers(1, 7))
 def test_any_string_comes_through_python(text: str, size: int) -> None:
     in_three = ascii(text)[1:-1].replace('"', '\\"')
@@ -110,7 +110,7 @@ def test_any_string_comes_through_python(text: str, size: int) -> None:
         assert json.loads(call.arguments)["x"] == text + (" [:-1]" if written.startswith('"""') else "")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(), size=st.integers(1, 7))
 def test_any_string_comes_through_gemma(text: str, size: int) -> None:
     output = f'<|tool_call>call:now{{x:<|"|>{text}<|"|>, y:[<|"|>{text}<|"|>]}}<tool_call|>'

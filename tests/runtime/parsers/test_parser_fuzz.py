@@ -48,7 +48,7 @@ def pieces_for(name: str, reasoning: str) -> st.SearchStrategy[list[str]]:
 
 @pytest.mark.parametrize(("name", "reasoning"), FORMATS)
 def test_anything_is_parsed_the_same_however_it_comes(name: str, reasoning: str) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(pieces=pieces_for(name, reasoning), data=st.data())
     def check(pieces: list[str], data: st.DataObject) -> None:
         case = Case(id="", tools=name, thinks=reasoning, output="".join(pieces))
@@ -69,7 +69,7 @@ def test_anything_is_parsed_the_same_however_it_comes(name: str, reasoning: str)
 def test_plain_text_is_left_alone(name: str, reasoning: str) -> None:
     marks = "|".join(re.escape(mark) for mark in Formats(tools=name, reasoning=reasoning).marks) or "$^"
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(text=st.text().filter(lambda text: not re.search(marks, text)))
     def check(text: str) -> None:
         case = Case(id="", tools=name, thinks=reasoning, output=text)
@@ -104,7 +104,7 @@ def test_no_word_is_lost(name: str, reasoning: str) -> None:
         "call:now{k:",
     ]
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     @given(order=st.lists(st.sampled_from([*marks, *glue, "WORD"]), max_size=14))
     def check(order: list[str]) -> None:
         numbers = iter(range(100))

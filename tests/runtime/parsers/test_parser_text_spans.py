@@ -63,7 +63,7 @@ def test_spans_hold_what_is_said(case: Case) -> None:
 
 @pytest.mark.parametrize(("name", "reasoning"), FORMATS)
 def test_spans_are_the_same_however_it_comes(name: str, reasoning: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(pieces=pieces_for(name, reasoning), data=st.data())
     def check(pieces: list[str], data: st.DataObject) -> None:
         case = Case(id="", tools=name, thinks=reasoning, output="".join(pieces))

@@ -104,7 +104,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(JSON_VALUES)
 def test_what_python_writes_is_read_as_python_reads_it(value: Any) -> None:
     assert read_literal(repr(value)) == value
@@ -112,7 +112,7 @@ def test_what_python_writes_is_read_as_python_reads_it(value: Any) -> None:
     assert json.loads(literal_json(f" {value!r} ")) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(alphabet="ab\\nxuN{}'\"07 \n", max_size=8))
 def test_escapes_mean_what_python_means(body: str) -> None:
     try:
@@ -125,7 +125,7 @@ def test_escapes_mean_what_python_means(body: str) -> None:
         assert clean(unescape(body + " ")) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet="{}[]()'\"\\,:ab1.-_ \nTrue", max_size=20))
 def test_any_text_has_a_json(text: str) -> None:
     json.loads(literal_json(text))

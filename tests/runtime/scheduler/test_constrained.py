@@ -28,7 +28,7 @@ from palmette.runtime.messages.replies import Failed, Generated, TokenLogprob
 from palmette.runtime.messages.requests import Request
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(PATTERNS),
     st.sampled_from(["bytes", "token", "off"]),
@@ -45,7 +45,7 @@ def test_outputs_match(pattern: str, jump: Jump, seed: int, temperature: float, 
         assert len(run.tokens("a")) == 40
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(PATTERNS), st.integers(0, 10_000))
 def test_skipping_sole_tokens_changes_no_bit(pattern: str, seed: int) -> None:
     answers = []
@@ -56,7 +56,7 @@ def test_skipping_sole_tokens_changes_no_bit(pattern: str, seed: int) -> None:
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_they_and_others_are_as_alone(data: st.DataObject) -> None:
     """Chunks, pages, retraction and company change neither a constrained output nor its neighbours."""
@@ -128,7 +128,7 @@ def test_ignoring_the_end_token_does_not_go_beyond_the_grammar() -> None:
     assert re.fullmatch("[ab]{1,4}", text(run, "a"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([*PATTERNS, r"([a-j]+, )*[0-9]{2}", r"[a-j0-9 ]{0,60}-"]),
     st.sampled_from(["bytes", "token", "off"]),
@@ -186,7 +186,7 @@ def test_an_end_that_is_reached_needs_no_more_tokens() -> None:
     assert finish(run, "a").reason == "length"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["[0-9]", "a.b", "(ab)+c|d", r"[^a-e]{2}", "bc|20"]), st.integers(0, 500), st.integers(0, 4))
 def test_stop_patterns(pattern: str, seed: int, min_tokens: int) -> None:
     options = {"max_tokens": 30, "seed": seed, "ignore_eos": True, "temperature": 2.0}
@@ -248,7 +248,7 @@ def test_forced_tokens_have_logprobs_where_they_are_asked_for() -> None:
         assert jumped.logprob in (None, asked.logprob)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from([*PATTERNS, ""]), st.sampled_from(["bytes", "token", "off"]), st.booleans()),

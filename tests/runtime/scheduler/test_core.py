@@ -210,7 +210,7 @@ def test_shutdown_without_draining_answers_everyone() -> None:
     assert {harness.answer(f"r{i}")[2] for i in range(12)} == {"abort"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     workloads(SIZE, [(), ("bc",), ("d",)], [1, 4, 16]),
     st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9),

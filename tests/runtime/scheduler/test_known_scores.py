@@ -143,7 +143,7 @@ def rounds(draw: st.DrawFn) -> tuple[dict[str, int], list[list[Generate | Score]
     return options, requests
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rounds())
 def test_kept_scores_are_the_computed_ones_bit_by_bit(
     drawn: tuple[dict[str, int], list[list[Generate | Score]]],

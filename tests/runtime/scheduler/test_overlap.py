@@ -95,7 +95,7 @@ def test_retraction_waits_for_the_step_in_flight() -> None:
         assert harness.answer(request.id) == alone(request)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     workloads(SIZE, [(), ("bc",), ("d",)], [1, 4, 16]),
     st.lists(st.sampled_from([False] * 9 + [True]), min_size=9, max_size=9),

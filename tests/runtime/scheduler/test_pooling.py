@@ -32,7 +32,7 @@ def vector(harness: HashHarness, name: str) -> npt.NDArray[np.float32]:
     return np.frombuffer(answered(harness, name).vectors[0], "<f4")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.lists(st.integers(1, 12), min_size=1, max_size=40), st.sampled_from(["mean", "last"]))
 def test_the_sum_does_not_depend_on_the_chunks(length: int, chunks: list[int], kind: PoolingKind) -> None:
     states = np.random.default_rng(length).standard_normal((length, 5), np.float32) * np.float32(1e3)

@@ -21,7 +21,7 @@ def logprob(path: tuple[int, ...]) -> float:
     return -math.fsum((place + 1) * token for place, token in enumerate(path)) / 7
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(choices, st.integers(1, 5))
 def test_each_token_is_scored_once_and_each_stem_computed_once(drawn: list[list[int]], prefix: int) -> None:
     tree = ChoiceTree(prefix, [pack(each) for each in drawn])
@@ -45,7 +45,7 @@ def test_each_token_is_scored_once_and_each_stem_computed_once(drawn: list[list[
     assert spent == sum(prefix + len(each) for each in drawn)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     choices, st.lists(st.integers(5, 9), min_size=1, max_size=9), st.sampled_from([1, 4, 16]), st.integers(1, 9),
     st.booleans(),

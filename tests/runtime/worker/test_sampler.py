@@ -186,7 +186,7 @@ def test_a_row_whose_parameters_leave_nothing_fails_alone(sample: Sample) -> Non
     assert drawn.tokens[1] == logits(2)[1].argmax()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_row_does_not_depend_on_its_batch(sample: Sample, data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 6))
