@@ -82,23 +82,21 @@ class ChoiceScoring(Scoring):
         self._stem = stem
         self._own: list[float] = []
         self._beside: dict[int, dict[int, float]] = {}
-        self._others: dict[int, list[int]] = {}
+        self._others: dict[int, dict[int, None]] = {}  # in order, each once
         self.spared = 0
 
     def add(self, position: int, token: int) -> None:
         """`token` is to be scored at `position`, too."""
-        others = self._others.setdefault(position, [])
-        if token not in others and not self._is_own(position, token):
-            others.append(token)
+        if not self._is_own(position, token):
+            self._others.setdefault(position, {})[token] = None
 
     def _is_own(self, position: int, token: int) -> bool:
         at = position - self._prefix
         return at < len(self._stem) and self._stem[at] == token
 
     def tokens(self, position: int) -> Sequence[int]:
-        others = self._others.get(position, [])
         at = position - self._prefix
-        return others if at == len(self._stem) else [self._stem[at], *others]
+        return [*self._stem[at : at + 1], *self._others.get(position, ())]
 
     def take(self, position: int, scored: Sequence[TokenLogprob]) -> None:
         values = {each.token: each.logprob for each in scored if each.logprob is not None}
