@@ -32,10 +32,18 @@ def pieces(given: Sequence[Any]) -> int:
 
 
 def open_chat(
-    surface: Surface, prepared: PreparedTurn, *, request_id: str, caller: Caller, fields: SchedulingFields
+    surface: Surface,
+    prepared: PreparedTurn,
+    *,
+    request_id: str,
+    caller: Caller,
+    fields: SchedulingFields,
+    watched: bool,
 ) -> ChatGeneration:
-    """The one output of a turn."""
-    return surface.frontend.chats.submit(prepared, request_id=request_id, scheduling=fields.scheduling(caller))
+    """The one output of a turn. `watched`: it is streamed."""
+    return surface.frontend.chats.submit(
+        prepared, request_id=request_id, scheduling=fields.scheduling(caller), watched=watched
+    )
 
 
 async def open_chats(
@@ -46,9 +54,10 @@ async def open_chats(
     count: int = 1,
     caller: Caller,
     fields: SchedulingFields,
+    watched: bool,
 ) -> list[ChatGeneration]:
     """`count` outputs of one turn: all of them or, where one is refused, none. With a seed, output i has seed + i.
-    Others have their turn between any few."""
+    `watched`: they are streamed. Others have their turn between any few."""
     check_outputs(1, count)
     scheduling = fields.scheduling(caller)
     seed = prepared.params.seed
@@ -60,6 +69,7 @@ async def open_chats(
                 seed=output_seed(seed, choice),
                 request_id=request_id if count == 1 else f"{request_id}-{choice}",
                 scheduling=scheduling,
+                watched=watched,
             )
             opened.append(generation)
             if len(opened) % OPENED_AT_ONCE == 0:

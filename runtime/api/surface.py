@@ -16,6 +16,7 @@ from palmette.runtime.api.openai.replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, ModelNotFound
 from palmette.runtime.frontend import Frontend, Generation
+from palmette.runtime.frontend.generation import UNWATCHED_SECONDS
 from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.messages.tokens import pack
 
@@ -63,11 +64,12 @@ class Surface:
         count: int = 1,
         caller: Caller,
         fields: SchedulingFields,
+        watched: bool,
         prompt_logprobs_from: int | None = None,
         field: str = "prompt",
     ) -> list[Generation]:
         """`count` generations of each prompt (packed), prompt by prompt; all of them or, where one is refused, none.
-        `field`: of the body, that holds them.
+        `watched`: they are streamed. `field`: of the body, that holds the prompts.
 
         With a seed, output i of a prompt has seed + i, in 64 bits. Others have their turn between any few.
         """
@@ -89,6 +91,7 @@ class Surface:
                         scheduling=scheduling,
                         request_id=request_id if single else f"{request_id}-{len(opened)}",
                         prompt_logprobs_from=prompt_logprobs_from,
+                        reply_seconds=0.0 if watched else UNWATCHED_SECONDS,
                         field=field,
                     )
                     opened.append(generation)

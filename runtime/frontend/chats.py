@@ -20,7 +20,7 @@ from palmette.runtime.frontend.chat_generation import ChatGeneration, FinishedTu
 from palmette.runtime.frontend.chat_grammar import TurnGrammars
 from palmette.runtime.frontend.chat_prompt import ChatPrompt, ChatPrompts, ReasoningControl
 from palmette.runtime.frontend.chat_turn import ChatTurn
-from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.frontend.generation import UNWATCHED_SECONDS, Generation
 from palmette.runtime.messages.requests import Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
@@ -56,6 +56,7 @@ class ChatEngine(Protocol):
         request_id: str | None = None,
         scheduling: Scheduling = Scheduling(),
         spelled: Mapping[int, bytes] | None = None,
+        reply_seconds: float = 0.0,
         field: str = "prompt",
     ) -> Generation: ...
 
@@ -137,13 +138,16 @@ class Chats:
         seed: int | None = None,
         request_id: str | None = None,
         scheduling: Scheduling = Scheduling(),
+        watched: bool = True,
     ) -> ChatGeneration:
-        """Send at once; the caller must read the generation to its end or close it. `seed`: instead of the params'."""
+        """Send at once; the caller must read the generation to its end or close it. `seed`: instead of the params'.
+        `watched`: somebody sees the output grow."""
         turn, params = prepared.turn, prepared.params
         if seed is not None:
             params = msgspec.structs.replace(params, seed=seed)
         formats = self._formats_of(turn)
         spelled = self._spelled(turn)
+        at_once = watched or (turn.offers and not turn.parallel_tool_calls)  # those are ended here, by their first call
         generation = self._engine.submit_packed(
             prepared.prompt.tokens,
             params,
@@ -151,6 +155,7 @@ class Chats:
             request_id=request_id,
             scheduling=scheduling,
             spelled=spelled,
+            reply_seconds=0.0 if at_once else UNWATCHED_SECONDS,
             field="messages",
         )
         prompt = self._gone_on_with(turn, prepared.prompt)

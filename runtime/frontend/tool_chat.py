@@ -41,7 +41,7 @@ class ToolChat:
         """The assistant's next turn. Cancelling the caller aborts it. Raises what Chats.prepare raises."""
         wanted = _turn(turn)
         prepared = await self._chats.prepare(wanted, turn.params, namespace=self._namespace)
-        [output] = await collect_chats([self._chats.submit(prepared, scheduling=self._wanted(turn))])
+        [output] = await collect_chats([self._chats.submit(prepared, scheduling=self._wanted(turn), watched=False)])
         calls = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in output.calls)
         answer = ChatMessage(role="assistant", content=output.content, tool_calls=calls)
         self._said = msgspec.structs.replace(

@@ -50,7 +50,9 @@ def router(surface: Surface) -> APIRouter:
         params = params_of(body)
         prepared = await _prepared(surface, body, params, body.cache_namespace(caller))
         prepared = _fitted(surface, prepared, body.max_tokens)
-        generation = open_chat(surface, prepared, request_id=own_id(request, "msg_"), caller=caller, fields=body)
+        generation = open_chat(
+            surface, prepared, request_id=own_id(request, "msg_"), caller=caller, fields=body, watched=body.stream
+        )
         message = _Message(surface.model, generation, body, prepared)
         if body.stream:
             return EventStream(message.events(), _told, headers=body.headers, owned=[generation])

@@ -70,6 +70,7 @@ def router(surface: Surface) -> APIRouter:
             count=fields.n,
             caller=caller,
             fields=body,
+            watched=body.stream,
             prompt_logprobs_from=None if body.logprob_start_len == -1 else body.logprob_start_len,
             field=field,
         )

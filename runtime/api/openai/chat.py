@@ -115,7 +115,7 @@ class _Chat:
         """Raises what the request is refused for; nothing is open then."""
         body = self._body
         self._generations = await open_chats(
-            self._surface, prepared, request_id=self._id, count=body.n, caller=caller, fields=body
+            self._surface, prepared, request_id=self._id, count=body.n, caller=caller, fields=body, watched=body.stream
         )
 
     async def answer(self) -> bytes:

@@ -70,7 +70,13 @@ class _Completion:
         if scored and body.stream:  # the prompt's log-probabilities come first, so they are asked for alone
             nothing = msgspec.structs.replace(params, max_tokens=0, min_tokens=0, constraint=None)
             self._scores = await surface.submit_all(
-                prompts, nothing, request_id=f"{self._id}-echo", caller=caller, fields=body, prompt_logprobs_from=0
+                prompts,
+                nothing,
+                request_id=f"{self._id}-echo",
+                caller=caller,
+                fields=body,
+                watched=True,
+                prompt_logprobs_from=0,
             )
         try:
             self._generations = await surface.submit_all(
@@ -80,6 +86,7 @@ class _Completion:
                 count=self._best_of,
                 caller=caller,
                 fields=body,
+                watched=body.stream,
                 prompt_logprobs_from=0 if scored and not body.stream else None,
             )
         except BaseException:

@@ -138,7 +138,9 @@ class Making:
         self._formatted = body.text_format().type != "text"
         self.writer = ResponseWriter(asked.head(surface.model), frontend.vocabulary, queued=body.background)
         with named_as_here():
-            self._generation = open_chat(surface, asked.prepared, request_id=asked.id, caller=asked.caller, fields=body)
+            self._generation = open_chat(
+                surface, asked.prepared, request_id=asked.id, caller=asked.caller, fields=body, watched=body.stream
+            )
 
     async def begun(self) -> None:
         """Waits a moment for a refusal of what the engine has to compile, and raises it."""
