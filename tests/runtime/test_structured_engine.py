@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-sys.path.append(str(Path(__file__).parent / "grammar"))
+GRAMMAR = Path(__file__).parent / "grammar"
+sys.path += [str(GRAMMAR), str(GRAMMAR / "schema")]
 
 from grammar_patterns import regular
 from test_schema_properties import schemas
