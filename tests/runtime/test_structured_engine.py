@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-GRAMMAR = Path(__file__).parent / "grammar"
-sys.path += [str(GRAMMAR), str(GRAMMAR / "schema")]
+sys.path.append(str(Path(__file__).parent / "grammar"))
+sys.path.append(str(Path(__file__).parent / "grammar" / "schema"))
 
 from grammar_patterns import regular
 from test_schema_properties import schemas
