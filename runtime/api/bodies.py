@@ -40,6 +40,8 @@ IGNORED_HEADER = "x-palmette-ignored"
 LARGE_THINGS = "palmette.large"  # in a request's scope
 MOST_NAMED = 40  # fields in that header
 LONGEST_NAME = 200  # characters of one
+_JSON_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a truth value",
+               type(None): "the null"}  # fmt: skip
 
 
 @dataclass
@@ -162,7 +164,7 @@ def _reading(request: Request) -> Reading:
 
 def _as_body(given: Any, kind: type[B], *, lenient: bool) -> B:
     if not isinstance(given, dict):
-        raise InvalidRequest(f"The body is a JSON {type(given).__name__}; it must be an object.")
+        raise InvalidRequest(f"The body is {_JSON_KINDS[type(given)]} of JSON; it must be an object.")
     return parse(given, kind, lenient=lenient)
 
 

@@ -164,3 +164,29 @@ def test_steps_of_a_branch_hold_no_unknown_field(http: httpx.Client) -> None:
     refused = http.post("/v1/branches/run", json={"steps": [], "foo": 1})
     assert refused.status_code == 400
     assert "foo" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("padding", [b"", b" " * (1 << 17)], ids=["small", "large"])
+def test_a_mark_in_front_of_a_body_is_none_of_it(http: httpx.Client, padding: bytes) -> None:
+    """Windows' tools write one."""
+    answer = http.post("/v1/completions", content=b'\xef\xbb\xbf{"prompt":"a","max_tokens":1}' + padding)
+    assert answer.status_code == 200
+    twice = http.post("/v1/completions", content=b"\xef\xbb\xbf\xef\xbb\xbf{}" + padding)
+    assert twice.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"[]", "an array"),
+        (b'"a"', "a string"),
+        (b"5", "a number"),
+        (b"1.5", "a number"),
+        (b"true", "a truth"),
+        (b"null", "the null"),
+    ],
+)
+def test_a_body_that_is_no_object_is_named_as_json_names_it(http: httpx.Client, body: bytes, kind: str) -> None:
+    answer = http.post("/v1/completions", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(f"The body is {kind}")
