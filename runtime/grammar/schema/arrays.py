@@ -23,6 +23,7 @@ from palmette.runtime.grammar.schema.shapes import (
 )
 
 MAX_STATES = 3_000
+UNREACHED = 2**24  # items that no text has
 MAX_UNIQUE = 64  # values that unique items may have: a rule's parameter has a bit for each
 
 Plain = tuple[tuple[Goal, ...], Goal, int, int | None]
@@ -95,6 +96,8 @@ def array_states(shape: ArrayShape, solver: Solver) -> ArrayStates | None:
     prefix = tuple(solver.simple(goal) for goal in shape.prefix)
     rest = solver.simple(shape.rest)
     least, most = shape.least, shape.most
+    if most is not None and most >= UNREACHED:
+        most = None
     for index, goal in enumerate((*prefix, rest)):
         if goal.never:
             most = index if most is None else min(most, index)

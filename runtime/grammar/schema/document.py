@@ -52,12 +52,14 @@ class Document:
 
     def __init__(self, schema: Any) -> None:
         self.draft = draft_of(schema)
-        if self.draft == 3:
-            schema = draft3.rewritten(schema)
+        undeclared = not isinstance(schema, dict) or "$schema" not in schema
+        if self.draft == 3 or ((self.draft == 4 or undeclared) and draft3.speaks(schema)):
+            self.draft, schema = 4, draft3.rewritten(schema)
         self.root = Place("", schema, _base(schema, "", self.draft))
         self._resources: dict[str, Place] = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Place] = {}
         self._dynamic: dict[str, int] = {}
+        self._twice: dict[tuple[str, str], GrammarError] = {}  # (base, anchor) that mean two schemas
         self._keywords: dict[str, Keywords] = {PLAIN_PATH: Keywords()}
         self.ignored: dict[str, str] = {}  # path → keyword that says nothing (unknown, or an annotation)
         self._index()
@@ -91,10 +93,10 @@ class Document:
             elif keyword == "dependencies":
                 self._read_dependencies(place, value, said)
             elif keyword in ("additionalItems", "definitions", "$defs") or (
-                keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool) and self.draft <= 4
+                keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool)
             ):
                 continue
-            elif keyword in ("minimum", "maximum") and self.draft <= 4 and schema.get(_exclusive(keyword)) is True:
+            elif keyword in ("minimum", "maximum") and schema.get(_exclusive(keyword)) is True:
                 said.plain[_exclusive(keyword)] = check_form(keyword, value, place.shown)
             elif keyword in SINGLE:
                 said.one[keyword] = self._child(place, value, keyword)
@@ -150,7 +152,8 @@ class Document:
                 defined = place.schema.get(keyword)
                 if isinstance(defined, dict):
                     for name, schema in defined.items():
-                        yield self._child(place, schema, keyword, name)
+                        if isinstance(schema, bool | dict):  # what isn't a schema is wrong where it is referred to
+                            yield self._child(place, schema, keyword, name)
 
     def _index(self) -> None:
         if not isinstance(self.root.schema, bool | dict):
@@ -184,12 +187,12 @@ class Document:
         schema = place.schema
         known = self._resources.setdefault(place.base, place)
         if known is not place and _base(schema, "", self.draft) and known.schema != schema:
-            raise _twice(known, place, place.base)
+            self._twice.setdefault((place.base, ""), _twice(known, place, place.base))
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(name := schema.get(keyword), str):
                 known = self._anchors.setdefault((place.base, name), place)
                 if known.schema != schema:
-                    raise _twice(known, place, name)
+                    self._twice.setdefault((place.base, name), _twice(known, place, name))
         if isinstance(name := schema.get("$dynamicAnchor"), str):
             self._dynamic[name] = self._dynamic.get(name, 0) + 1
         if schema.get("$recursiveAnchor") is True:
@@ -220,6 +223,9 @@ class Document:
                 param="json_schema",
             )
         fragment = unquote(fragment)
+        twice = self._twice.get((uri, "")) or self._twice.get((resource.base, fragment))
+        if twice is not None:
+            raise twice
         if not fragment:
             return resource
         if fragment.startswith("/"):

@@ -15,6 +15,19 @@ _FORMATS = {"ip-address": "ipv4", "host-name": "hostname"}
 _TIME = "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$"
 
 
+def speaks(schema: Any) -> bool:
+    """Whether there is a form in the schema that draft 3 alone gives a meaning."""
+    if isinstance(schema, list):
+        return any(map(speaks, schema))
+    if not isinstance(schema, dict):
+        return False
+    if isinstance(schema.get("required"), bool) or schema.get("type") == "any":
+        return True
+    inner = [schema[keyword] for keyword in (*_SINGLE, *_LISTS, "extends") if keyword in schema]
+    named = [schema[keyword] for keyword in _NAMED if isinstance(schema.get(keyword), dict)]
+    return any(map(speaks, inner)) or any(map(speaks, (each for given in named for each in given.values())))
+
+
 def rewritten(schema: Any) -> Any:
     """The same schema in draft 4. What has no form of draft 3 is left as it is, for those who check forms."""
     if isinstance(schema, list):

@@ -94,6 +94,16 @@ CASES: list[tuple[str, Any, list[Any], list[Any]]] = [
      [{}, {"a": 7}, {"a": 5, "b": "xy"}, {"a": 5, "b": 1}, {"a": 5, "c": []}, {"a": 5, "d": 4}, {"a": 5, "d": "s"}]),
     ("draft 3 time", {"$schema": "http://json-schema.org/draft-03/schema#", "type": "string", "format": "time"},
      ["23:59:00"], ["24:00:00", "23:59:00Z"]),
+    ("forms of draft 3 alone", {"type": "object", "properties": {"a": {"type": "any", "required": True}, "b": {"required": False}}},
+     [{"a": 1}, {"a": None, "b": 2}], [{"b": 1}]),
+    ("an exclusive bound of draft 4", {"type": "integer", "minimum": 0, "exclusiveMinimum": True, "maximum": 2,
+                                       "exclusiveMaximum": False}, [1, 2], [0, 3]),
+    ("ids that repeat", {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "properties": {
+        "a": {"id": "0", "type": "string"}, "b": {"type": "array", "items": {"id": "0", "type": "integer"}}}},
+     [{"a": "x", "b": [1]}], [{"a": 1}, {"b": ["x"]}]),
+    ("what is no definition", {"definitions": {"note": "of the author", "a": {"type": "null"}}, "$ref": "#/definitions/a"},
+     [None], [1]),
+    ("more items than there can be", {"type": "array", "maxItems": 2147483647, "items": {"type": "null"}}, [[None] * 9], [[1]]),
     ("a publisher's name for draft 4", {
         "$schema": "http://iglucentral.com/schemas/com.snowplowanalytics.self-desc/schema/jsonschema/1-0-0#",
         "self": {"vendor": "org.example", "name": "click", "format": "jsonschema", "version": "1-0-0"},
@@ -132,6 +142,7 @@ ERRORS: list[tuple[Any, str]] = [
     ({"minimum": "3"}, "'minimum' at #"),
     ({"$ref": "https://example.org/x.json"}, "nothing is fetched"),
     ({"$ref": "#/$defs/none"}, "isn't there"),
+    ({"$ref": "#/$defs/none", "$defs": {"none": "a text"}}, "is no schema"),
     ({"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}, "No value meets"),
     ({"type": "string", "minLength": 3, "maxLength": 2}, "No value meets"),
     ({"type": "string", "pattern": "^a$", "minLength": 3}, "No value meets"),
@@ -159,11 +170,12 @@ def test_names_of_a_list_are_written_in_its_order() -> None:
     assert grammar.accepts('{"x": 3, "b": 2, "a": 1}')
 
 
-def test_a_name_that_two_schemas_have_is_an_error() -> None:
-    for name in ({"$id": "https://example.org/x"}, {"$anchor": "x"}):
+def test_a_name_that_two_schemas_have_is_an_error_where_it_is_used() -> None:
+    for name, reference in (({"$id": "https://example.org/x"}, "https://example.org/x"), ({"$anchor": "x"}, "#x")):
         one, other = {**name, "type": "null"}, {**name, "type": "integer"}
         with pytest.raises(GrammarError, match=r"#/\$defs/[ab] and #/\$defs/[ab] both have the name"):
-            schema_grammar({"$defs": {"a": one, "b": other}})
+            schema_grammar({"$ref": reference, "$defs": {"a": one, "b": other}})
+        assert schema_grammar({"$defs": {"a": one, "b": other}, "$ref": "#/$defs/a"}).accepts("null")
         assert schema_grammar({"$defs": {"a": one, "b": one}}).accepts("1")
 
 
