@@ -64,6 +64,7 @@ class _PackedNode(msgspec.Struct, frozen=True, array_like=True):
     unique: bool
     free: bool
     many: bool
+    loose: bool
     names: dict[str, int | None]
     other: int | None
     items: tuple[int | None, ...]
@@ -160,12 +161,12 @@ def _pack_nodes(root: Node | None) -> tuple[_PackedNode, ...]:
         names = {name: number(child) for name, child in node.names.items()}
         items = tuple(map(number, node.items))
         other, item = number(node.other), number(node.item)
-        packed.append(_PackedNode(node.unique, node.free, node.many, names, other, items, item))
+        packed.append(_PackedNode(node.unique, node.free, node.many, node.loose, names, other, items, item))
     return tuple(packed)
 
 
 def _unpack_nodes(packed: tuple[_PackedNode, ...]) -> Node | None:
-    nodes = [Node(each.unique, each.free, each.many) for each in packed]
+    nodes = [Node(each.unique, each.free, each.many, each.loose) for each in packed]
 
     def at(number: int | None) -> Node | None:
         return None if number is None else nodes[number]

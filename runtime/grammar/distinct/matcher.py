@@ -318,7 +318,7 @@ def _may_repeat(numeral: bytes, frame: Frame) -> bool:
 
 
 def _item(frame: Frame, raw: bytes) -> bytes:
-    return raw[frame.begun :].lstrip()
+    return frame.item(raw)
 
 
 def _rests(frame: Frame, item: bytes) -> Rests:

@@ -7,7 +7,7 @@ matcher.py and for explanations; knows no tokens.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from palmette.runtime.grammar.distinct.items import Items, no_items
 from palmette.runtime.grammar.schema.distinct import Node
@@ -20,8 +20,9 @@ MAX_DEPTH = 100  # of what is open around and in an item that is compared: Pytho
 
 
 class Frame(NamedTuple):
-    """An open object or array. `child`: of the value that comes next in it.
+    """An open object or array, behind the byte at `opened`. `child`: of the value that comes next in it.
 
+    `spans`: parts of the item at hand (from, to, and the text of all that are equal) that could be written differently.
     In an array: `place` of the item at hand. In one to look at: `begun`, where it begins; `items`, those so far.
     """
 
@@ -31,6 +32,16 @@ class Frame(NamedTuple):
     begun: int | None = None
     items: Items | None = None
     place: int = 0
+    opened: int = 0
+    spans: tuple[tuple[int, int, bytes], ...] = ()
+
+    def item(self, raw: bytes, end: int | None = None) -> bytes:
+        """The item at hand as it is compared, up to `end` in what was written."""
+        at, parts = self.begun or 0, []
+        for start, stop, text in self.spans:
+            parts += [raw[at:start], text]
+            at = stop
+        return b"".join([*parts, raw[at:end]]).lstrip()
 
 
 class Reading(NamedTuple):
@@ -94,7 +105,8 @@ class Reading(NamedTuple):
         node = self.frames[-1].child if self.frames else self.root
         compared = is_array and node is not None and node.unique
         child = node.item_at(0) if is_array and node is not None else None
-        frame = Frame(node, is_array, child, at if compared else None, no_items() if compared else None)
+        items = no_items() if compared else None
+        frame = Frame(node, is_array, child, at if compared else None, items, opened=at - 1)
         return self._replace(frames=(*self.frames, frame), wants_key=not is_array)
 
     def _delimited(self, raw: bytes, at: int, *, closes: bool) -> Reading | None:
@@ -103,22 +115,35 @@ class Reading(NamedTuple):
             after = self._replace(in_scalar=False)._value_ended(raw, at, scalar=True)
         if after is None or not after.frames:
             return after
-        if closes:
-            return after._replace(frames=after.frames[:-1], wants_key=False)._value_ended(raw, at + 1, scalar=False)
         top = after.frames[-1]
+        if closes:
+            after = after._closed(raw, at + 1) if top.node is not None and top.node.loose else after
+            return after._replace(frames=after.frames[:-1], wants_key=False)._value_ended(raw, at + 1, scalar=False)
         if not top.is_array:
             return after._replace(wants_key=True)
         if top.node is None:
             return after
         place = top.place + 1
         begun = at + 1 if top.node.unique else None
-        return after._with_top(top._replace(begun=begun, place=place, child=top.node.item_at(place)))
+        return after._with_top(top._replace(begun=begun, place=place, child=top.node.item_at(place), spans=()))
+
+    def _closed(self, raw: bytes, end: int) -> Reading:
+        """The value that ends is compared as it would be written if all that are equal were written equally."""
+        start = self.frames[-1].opened
+        text = _uniform(raw[start:end])
+        frames = [
+            frame
+            if frame.begun is None
+            else frame._replace(spans=(*(each for each in frame.spans if each[1] <= start), (start, end, text)))
+            for frame in self.frames[:-1]
+        ]
+        return self._replace(frames=(*frames, self.frames[-1]))
 
     def _value_ended(self, raw: bytes, end: int, *, scalar: bool) -> Reading | None:
         if not self.frames or self.frames[-1].begun is None:
             return self
         top = self.frames[-1]
-        text = raw[top.begun : end].strip()
+        text = top.item(raw, end).rstrip()
         value = canonical_text(text)
         assert top.items is not None
         if top.items.has(value):
@@ -138,6 +163,22 @@ class Reading(NamedTuple):
 
     def _with_top(self, top: Frame) -> Reading:
         return self._replace(frames=(*self.frames[:-1], top))
+
+
+def _uniform(text: bytes) -> bytes:
+    """The same text for values that are equal, with the spaces of the default layout."""
+    try:
+        return _spaced(json.loads(text)).encode(errors="surrogatepass")
+    except ValueError:  # a number with more digits than are turned into one
+        return text
+
+
+def _spaced(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spaced, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_spaced(name)}: {_spaced(value[name])}' for name in sorted(value))}}}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else canonical(value)
 
 
 def canonical_text(text: bytes) -> str:

@@ -383,7 +383,14 @@ class Branch:
                 for each in shape.named
                 if each.name not in extra.names and not any(finds(pattern, each.name) for pattern in patterns)
             ]
-            shapes = [one.having(name, extra.claim) for one in shapes for name in outside]
+            anything = extra.claim.place.schema is False and not extra.claim.holds
+            further: list[ObjectShape] = []
+            for one in shapes:
+                if anything and any(each.required and each.name in outside for each in one.named):
+                    further.append(one)  # it has one already
+                else:
+                    further += [one.having(name, extra.claim) for name in outside]
+            shapes = further
         return shapes
 
     def _classes(self, frames: list[Frame], patterns: list[str], overlaps: Overlaps) -> Iterator[KeyClass]:

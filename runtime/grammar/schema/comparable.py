@@ -91,7 +91,7 @@ def is_many(shapes: Iterable[Shape]) -> bool:
 
 def _is_exact(shape: Shape, solver: Solver, passed: set[Goal], *, inside: bool = False) -> bool:
     """Equal values are written equally; but for numbers that are items themselves. `passed`: goals that are looked at
-    already. `inside`: it is a part of an item."""
+    already. `inside`: it is a part of an item; one that can be gone on with is compared by its value when it ends."""
 
     def all_exact(goal: Goal) -> bool:
         if goal.never or goal in passed:
@@ -109,9 +109,9 @@ def _is_exact(shape: Shape, solver: Solver, passed: set[Goal], *, inside: bool =
         case NumberShape():
             return (shape.plain and not shape.multiples) or (not inside and _is_dense(shape))
         case ArrayShape(prefix, rest, _, _, contained):
-            return not contained and all(map(all_exact, (*prefix, rest)))
+            return (inside and is_free(shape)) or (not contained and all(map(all_exact, (*prefix, rest))))
         case ObjectShape(named, _, classes):
-            return not classes and all(all_exact(each.goal) for each in named)
+            return (inside and is_free(shape)) or (not classes and all(all_exact(each.goal) for each in named))
 
 
 def _is_dense(shape: NumberShape) -> bool:

@@ -38,12 +38,14 @@ class Node:
     """A place in texts. None for a child below which no array is looked at.
 
     `unique`: an array here has different items. `free`: an item can always be made longer, so that it is never one of
-    the earlier ones in the end. `many`: at each place of it there are more items than anyone writes.
+    the earlier ones in the end. `many`: at each place of it there are more items than anyone writes. `loose`: objects
+    and arrays here may be equal that are written differently.
     """
 
     unique: bool = False
     free: bool = False
     many: bool = False
+    loose: bool = False
     names: dict[str, Node | None] = field(default_factory=dict)
     other: Node | None = None
     items: list[Node | None] = field(default_factory=list)  # those at the front of an array, one by one
@@ -82,12 +84,15 @@ class Places:
         return root if root is not None and id(root) in wanted else None
 
     def _wanted(self) -> set[int]:
-        """Nodes at or below which there is an array to look at."""
+        """Nodes at or below which there is an array to look at, or such a part of an item that is."""
+        inside = self._inside()
+        for node in self._nodes.values():
+            node.loose = node.loose and id(node) in inside
         above: dict[int, list[Node]] = {}
         for node in self._nodes.values():
             for child in node.children():
                 above.setdefault(id(child), []).append(node)
-        waiting = [node for node in self._nodes.values() if node.unique]
+        waiting = [node for node in self._nodes.values() if node.unique or node.loose]
         wanted = {id(node) for node in waiting}
         while waiting:
             for node in above.get(id(waiting.pop()), ()):
@@ -95,6 +100,17 @@ class Places:
                     wanted.add(id(node))
                     waiting.append(node)
         return wanted
+
+    def _inside(self) -> set[int]:
+        """The nodes of items of arrays to look at, and those below."""
+        waiting = [child for node in self._nodes.values() if node.unique for child in (*node.items, node.item)]
+        inside: set[int] = set()
+        while waiting:
+            node = waiting.pop()
+            if node is not None and id(node) not in inside:
+                inside.add(id(node))
+                waiting += node.children()
+        return inside
 
     def _node(self, goals: Iterable[Goal]) -> Node | None:
         first, waiting = self._opened(goals), list[tuple[Node, frozenset[Key]]]()
@@ -147,6 +163,7 @@ class Places:
             else:
                 node.item = child[0] if child else None
         self._repeats |= any(isinstance(shape, ValueShape) and _repeats(shape.value) for shape in shapes)
+        node.loose = any(map(is_free, objects)) or any(shape.plain and shape.plain[3] is None for shape in arrays)
         if any(shape.compared for shape in arrays):
             if not all(shape.compared or _differ(shape) for shape in arrays):
                 raise Undecided

@@ -53,6 +53,9 @@ ACCEPTED: dict[str, Any] = {
     "any numbers in closed objects": unique(closed(n={"type": "number"}, m={"type": "integer"})),
     "objects with names of a kind": unique({**closed(a={"type": "number"}), "patternProperties": {"^x-": True}}),
     "names of a kind, to their end": unique({**closed(a=TIGHT), "patternProperties": {"^x-[a-z]+$": {"type": "null"}}}),
+    "open objects in closed ones": unique(closed(m={"type": "object"}, t={"enum": ["x"]})),
+    "open objects of numbers": unique(closed(m={"type": "object", "additionalProperties": {"type": "number"}}, l={
+        "type": "array", "items": {"type": "number"}}, b=closed(z={"type": "boolean"}, a={"const": 1}))),
     "recursive items": {"$ref": "#/$defs/n", "$defs": {
         "n": closed(v={"enum": [1, 2]}, c=unique({"$ref": "#/$defs/n"}))}},
     "one place of several": {"type": "array", "maxItems": 3, "prefixItems": [
@@ -95,6 +98,13 @@ def test_what_is_generated_differs(name: str) -> None:
          ['[{"n": 1, "m": 1}, {"n": 1, "m": 1}]', '[{"n": 1.0, "m": 1}, {"n": 2, "m": 1}]']),
         ("objects with names of a kind", ['[{"a": 1, "x-b": 1, "x-c": 2}, {"a": 1, "x-b": 1}]'],
          ['[{"a": 1, "x-b": 1, "x-c": 2}, {"a": 1.0, "x-c": 2, "x-b": 1}]']),
+        ("open objects in closed ones", ['[{"m": {"a": 1}, "t": "x"}, {"m": {"a": 2}, "t": "x"}]'],
+         ['[{"m": {"a": 1, "b": 2}, "t": "x"}, {"m": {"b": 2, "a": 1}, "t": "x"}]',
+          '[{"m": {"a": 1}, "t": "x"}, {"m": {"a": 1.0}, "t": "x"}]', '[{"m": {}, "t": "x"}, {"m": {}, "t": "x"}]']),
+        ("open objects of numbers",
+         ['[{"m": {"q": 1}, "l": [], "b": {"z": true, "a": 1}}, {"m": {}, "l": [], "b": {"z": true, "a": 1}}]'],
+         ['[{"m": {"q": 1, "p": 1}, "l": [2], "b": {"z": true, "a": 1}}, '
+          '{"m": {"p": 1.0, "q": 1}, "l": [2.0], "b": {"z": true, "a": 1}}]']),
         ("one place of several", ['[["a", "a"], ["a", "b"], {"a": ["a"]}]'],
          ['[["a"], ["a", "a"]]', '[[], [], {"a": ["b", "b"]}]']),
         ("recursive items", ['{"v": 1, "c": [{"v": 1, "c": []}, {"v": 2, "c": []}]}'],
@@ -132,7 +142,7 @@ def test_where_it_fails_is_told() -> None:
     "name",
     ["few strings", "of several types", "closed objects", "arrays of arrays", "integers", "numbers within", "anything",
      "numbers in closed objects", "any numbers in closed objects", "names of a kind, to their end",
-     "one place of several"],
+     "one place of several", "open objects in closed ones", "open objects of numbers"],
 )  # fmt: skip
 def test_masks_are_what_is_accepted(name: str) -> None:
     """At random places of outputs: a token is in the mask just where it is accepted, and then there is a way on."""
