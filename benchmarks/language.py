@@ -32,12 +32,12 @@ from benchmarks.quiet import wait_until_quiet
 from palmette.lang.backends.base import Result
 from palmette.lang.backends.wire import Server
 from palmette.lang.loop import language_loop
-from palmette.lang.settling import UNWATCHED_SECONDS
 from palmette.runtime.config import DEFAULT_MODEL
 from palmette.runtime.engine import Engine
 from palmette.runtime.messages.branches import ChoiceScores, Chunk, GenerateStep, Part, RunBranch, ScoreStep, Step, Text
 from palmette.runtime.messages.hints import BranchHint
 from palmette.runtime.messages.replies import Finish, Usage
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 

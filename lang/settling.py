@@ -19,11 +19,10 @@ from palmette.lang.nodes import AnyOrder, GenNode, RoleBegin, RoleEnd, SelectNod
 from palmette.lang.ordering import Arranges
 from palmette.lang.sampling import SamplingOptions, Settled, derive_seed, settle
 from palmette.runtime.errors import InvalidRequest
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS
 from palmette.runtime.messages.tool_chats import AskTurn, Said
 
 REASONING_SUFFIX = "_reasoning_content"
-UNWATCHED_SECONDS = 0.2
-"""Between the pieces of an output in a run that isn't streamed: each piece costs every process on its way some time."""
 
 
 class Settling:

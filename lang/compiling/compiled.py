@@ -17,8 +17,8 @@ from palmette.lang.compiling.tracing import TracingState
 from palmette.lang.errors import TraceError
 from palmette.lang.loop import language_loop
 from palmette.lang.sampling import SamplingOptions
-from palmette.lang.settling import UNWATCHED_SECONDS
 from palmette.runtime.errors import InternalError, Unsupported
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS
 
 
 class NoBackend:

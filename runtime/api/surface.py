@@ -16,7 +16,7 @@ from palmette.runtime.api.openai.replies import now
 from palmette.runtime.api.scheduling_fields import SchedulingFields
 from palmette.runtime.errors import InvalidRequest, ModelNotFound
 from palmette.runtime.frontend import Frontend, Generation
-from palmette.runtime.frontend.generation import UNWATCHED_SECONDS
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS
 from palmette.runtime.messages.sampling import SamplingParams, output_seed
 from palmette.runtime.messages.tokens import pack
 

@@ -20,8 +20,8 @@ from palmette.runtime.frontend.chat_generation import ChatGeneration, FinishedTu
 from palmette.runtime.frontend.chat_grammar import TurnGrammars
 from palmette.runtime.frontend.chat_prompt import ChatPrompt, ChatPrompts, ReasoningControl
 from palmette.runtime.frontend.chat_turn import ChatTurn
-from palmette.runtime.frontend.generation import UNWATCHED_SECONDS, Generation
-from palmette.runtime.messages.requests import Scheduling
+from palmette.runtime.frontend.generation import Generation
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS, Scheduling
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import unpack
 from palmette.runtime.parsers.constraints import check_tools

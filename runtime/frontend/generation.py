@@ -18,7 +18,6 @@ from palmette.runtime.messages.replies import Finish, Generated, TokenLogprob, U
 from palmette.runtime.messages.tokens import pack, unpack
 
 AT_ONCE = 4  # outputs put together in one turn of the event loop
-UNWATCHED_SECONDS = 0.2  # between the engine's replies, where nobody sees the output grow; the last comes at once
 COMPILE_SECONDS = 1.0  # that the beginning of a stream waits to hear that its grammar is none
 
 

@@ -12,6 +12,10 @@ from palmette.runtime.messages.sampling import SamplingParams
 RequestId = NewType("RequestId", str)
 PoolingKind = Literal["mean", "last"]  # of every token's hidden state, or that of the last token
 
+UNWATCHED_SECONDS = 0.2
+"""Between replies, where nobody sees an output grow: each costs every process on its way some time. The last one comes
+at once."""
+
 
 class Scheduling(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How soon a request is wanted, and on whose account. Seconds are from its arrival."""

@@ -12,8 +12,7 @@ import pytest
 from frontends import make_scripted_frontend, tiny_frontend
 from live_server import LiveServer
 
-from palmette.runtime.frontend.generation import UNWATCHED_SECONDS
-from palmette.runtime.messages.requests import Generate
+from palmette.runtime.messages.requests import UNWATCHED_SECONDS, Generate
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"name": "f", "parameters": {"type": "object", "properties": {}}}
