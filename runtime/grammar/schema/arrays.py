@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -187,12 +187,14 @@ def _unique(
     """Items that differ, where few values are possible."""
     values = _values(rest, solver)
     if prefix or contained or values is None or len(values) > MAX_UNIQUE:
-        if solver.compares_items and not contained:
-            if comparable(prefix, rest, least, solver):
-                return ArrayStates(plain=(prefix, rest, least, most), compared=True)
-            prefix, rest = tuple(solver.goal(*goal.claims, PLAIN) for goal in prefix), solver.goal(*rest.claims, PLAIN)
-            if comparable(prefix, rest, least, solver):
-                return ArrayStates(plain=(prefix, rest, least, most), compared=True)
+        needed = max(least, sum(each.least for each in contained))
+        for plain in (False, True) if solver.compares_items and all(not each.most for each in contained) else ():
+            goals = [solver.goal(*goal.claims, PLAIN) if plain else goal for goal in (*prefix, rest)]
+            states = ArrayStates(plain=(tuple(goals[:-1]), goals[-1], least, most))
+            if contained:
+                states = _counting(tuple(goals[:-1]), goals[-1], least, most, contained, solver)
+            if comparable(states.goals(), needed, solver):
+                return replace(states, compared=True)
         solver.give_up(
             f"'uniqueItems' can't be enforced: it can for items with at most {MAX_UNIQUE} possible values.",
             "Use an enum for the items, or leave uniqueItems out",
@@ -201,13 +203,13 @@ def _unique(
             return _counting(prefix, rest, least, most, contained, solver)
         return ArrayStates(plain=(prefix, rest, least, most))
     root = solver.document.root
-    goals = {
+    constants = {
         text: solver.goal(Claim(solver.document.synthesized(root, f"~value:{text}", {"const": value})))
         for text, value in values.items()
     }
     if len(values) < least or not values:
         return ArrayStates(plain=((), NEVER, 0, 0)) if least == 0 else None
-    return ArrayStates(unique=Distinct(tuple(goals.values()), least, most))
+    return ArrayStates(unique=Distinct(tuple(constants.values()), least, most))
 
 
 def _values(goal: Goal, solver: Solver) -> dict[str, Any] | None:

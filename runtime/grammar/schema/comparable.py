@@ -26,9 +26,10 @@ from palmette.runtime.grammar.schema.shapes import (
 )
 
 
-def comparable(prefix: tuple[Goal, ...], rest: Goal, least: int, solver: Solver) -> bool:
-    """Whether a matcher that remembers the items can hold them apart, and never comes to a dead end by it."""
-    goals, passed = [*prefix, rest], set[Goal]()
+def comparable(goals: list[Goal], least: int, solver: Solver) -> bool:
+    """Whether a matcher that remembers items with these `goals` can hold them apart, and never comes to a dead end by
+    it where `least` of them are needed."""
+    passed: set[Goal] = set()
     if not all(_is_exact(shape, solver, passed) or is_free(shape) for goal in goals for shape in solver.shapes(goal)):
         return False
     return least <= 1 or all(map(is_many, map(solver.shapes, goals)))

@@ -62,7 +62,7 @@ KEYWORDS: tuple[Keyword, ...] = (
         "uniqueItems",
         "partly",
         "of at most 64 values each once; other items are remembered by the matcher",
-        "`multipleOf` with a fraction, beside `contains`, some arrays at a place only",
+        "`multipleOf` with a fraction, beside `maxContains`, some arrays at a place only",
     ),
     Keyword("unevaluatedItems", "partly", "items behind those that some subschema has looked at", "beside `contains`"),
     Keyword("properties", "enforced", "in the order given"),

@@ -56,6 +56,10 @@ ACCEPTED: dict[str, Any] = {
     "open objects in closed ones": unique(closed(m={"type": "object"}, t={"enum": ["x"]})),
     "open objects of numbers": unique(closed(m={"type": "object", "additionalProperties": {"type": "number"}}, l={
         "type": "array", "items": {"type": "number"}}, b=closed(z={"type": "boolean"}, a={"const": 1}))),
+    "one of a kind among strings": unique(STRING, contains={"pattern": "^a"}),
+    "one of a kind among few": unique(TIGHT, contains={"enum": ["a", "bb"]}),
+    "one of a kind among objects": unique(
+        closed(k=TIGHT, n={"type": "number"}), contains={"properties": {"k": {"const": "a"}}}),
     "recursive items": {"$ref": "#/$defs/n", "$defs": {
         "n": closed(v={"enum": [1, 2]}, c=unique({"$ref": "#/$defs/n"}))}},
     "one place of several": {"type": "array", "maxItems": 3, "prefixItems": [
@@ -105,6 +109,9 @@ def test_what_is_generated_differs(name: str) -> None:
          ['[{"m": {"q": 1}, "l": [], "b": {"z": true, "a": 1}}, {"m": {}, "l": [], "b": {"z": true, "a": 1}}]'],
          ['[{"m": {"q": 1, "p": 1}, "l": [2], "b": {"z": true, "a": 1}}, '
           '{"m": {"p": 1.0, "q": 1}, "l": [2.0], "b": {"z": true, "a": 1}}]']),
+        ("one of a kind among few", ['["b", "a"]', '["bb", "a"]'], ['["b", "aa"]', '["a", "a"]', "[]"]),
+        ("one of a kind among objects", ['[{"k": "a", "n": 1}, {"k": "a", "n": 2}]'],
+         ['[{"k": "b", "n": 1}]', '[{"k": "a", "n": 1}, {"k": "a", "n": 1}]']),
         ("one place of several", ['[["a", "a"], ["a", "b"], {"a": ["a"]}]'],
          ['[["a"], ["a", "a"]]', '[[], [], {"a": ["b", "b"]}]']),
         ("recursive items", ['{"v": 1, "c": [{"v": 1, "c": []}, {"v": 2, "c": []}]}'],
@@ -142,7 +149,8 @@ def test_where_it_fails_is_told() -> None:
     "name",
     ["few strings", "of several types", "closed objects", "arrays of arrays", "integers", "numbers within", "anything",
      "numbers in closed objects", "any numbers in closed objects", "names of a kind, to their end",
-     "one place of several", "open objects in closed ones", "open objects of numbers"],
+     "one place of several", "open objects in closed ones", "open objects of numbers",
+     "one of a kind among few", "one of a kind among objects"],
 )  # fmt: skip
 def test_masks_are_what_is_accepted(name: str) -> None:
     """At random places of outputs: a token is in the mask just where it is accepted, and then there is a way on."""
@@ -242,7 +250,7 @@ def test_a_batch() -> None:
     [
         unique(TIGHT, minItems=7),  # there are six
         unique({"type": "number", "multipleOf": 0.5}),
-        unique(STRING, contains={"const": "a"}),
+        unique(STRING, contains={"const": "a"}, maxContains=1),
         unique(closed(n={"type": "number", "multipleOf": 0.5})),
         {"anyOf": [unique(STRING), {"type": "array", "items": STRING, "minItems": 2}]},
         {"anyOf": [closed(a=unique(STRING)), {"const": {"a": ["x", "x"]}}]},
