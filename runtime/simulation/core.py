@@ -70,7 +70,7 @@ class SimulatedCore(EngineCore):
         self._decoded_only = load.tokens == load.rows and all(row.sequence.decoding for row in batch.rows)
         self._ran = len(self._running)
         self._simulated.take(load)
-        return result(tokens, load.logits - len(tokens))
+        return result(tokens, sum(row.scores for row in batch.rows))
 
     def leap(self, until: float) -> int:
         """Takes many steps at once, where all that they do is to decode: no arrival before `until`, no prefill, nobody

@@ -10,8 +10,8 @@ import pytest
 from palmette.radix_cache.cache import RadixCache
 from palmette.runtime.config import EngineConfig
 from palmette.runtime.errors import InternalError
-from palmette.runtime.messages.replies import Generated, Reply
-from palmette.runtime.messages.requests import Generate
+from palmette.runtime.messages.replies import Generated, Reply, Scored
+from palmette.runtime.messages.requests import Generate, Score
 from palmette.runtime.messages.sampling import SamplingParams
 from palmette.runtime.messages.tokens import pack
 from palmette.runtime.roofline.device import DEVICES
@@ -78,3 +78,18 @@ def test_an_engine_steps_while_nothing_else_can_run() -> None:
     assert 0 < busy < 1
     assert ended[0] < 1 < ended[1] < 2
     assert run() == (busy, ended)
+
+
+def test_choices_that_one_rows_logits_score_are_all_answered() -> None:
+    clock = VirtualTime()
+    model = StepTimeModel(model_shape(PRESETS["llama-3.1-8b"]), DEVICES["h100"])
+    worker = SimulatedWorker(model, clock, lambda seed, index: index)
+    core = SimulatedCore(
+        EngineConfig(page_size=16), worker, RadixCache(64, 16, clock=clock), vocabulary=1000, context=512, time=clock
+    )
+    core.submit(Generate(id="text", prompt=pack(range(9)), params=SamplingParams(max_tokens=1), prompt_logprobs_from=0))
+    core.submit(Score(id="choice", prefix=pack(range(40)), continuations=(pack([1]), pack([2]), pack([3, 4, 5]))))
+    replies = [reply for _ in range(9) for reply in core.step()]
+    assert {type(reply) for reply in replies} == {Generated, Scored}
+    (scored,) = (reply for reply in replies if isinstance(reply, Scored))
+    assert scored.logprobs == ((0.0,), (0.0,), (0.0, 0.0, 0.0))
