@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 CONNECTIONS = 1024
 CONNECT_SECONDS = 10.0
 LONGEST_HEAD = 1 << 16  # bytes
+_INTERIM = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # how heads begin that come before an answer's own
+_BODILESS = (204, 304)
 
 Failed = Callable[[OSError], Exception]
 
@@ -28,7 +30,7 @@ class Server:
     network; without it that is the OSError itself."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], *, verify: bool | str = True, failed: Failed = lambda error: error
+        self, url: str, headers: Mapping[str, str], *, verify: bool | str = True, failed: Failed | None = None
     ) -> None:
         split = urlsplit(url)
         self._host = split.hostname or ""
@@ -84,7 +86,10 @@ class Server:
             try:
                 connection.writer.write(data)
                 await connection.writer.drain()
-                return connection, await connection.reader.readuntil(b"\r\n\r\n")
+                head = await connection.reader.readuntil(b"\r\n\r\n")
+                while head.startswith(_INTERIM):
+                    head = await connection.reader.readuntil(b"\r\n\r\n")
+                return connection, head
             except asyncio.IncompleteReadError as error:
                 connection.writer.close()
                 if not connection.used or error.partial:
@@ -133,14 +138,18 @@ class Exchange:
 
     async def __aenter__(self) -> Answer:
         try:
-            self._connection, head = await self._server.take(self._data)
-        except OSError as error:
-            raise self._server.failed(error) from error
+            return await self._answered()
+        except OSError as found:
+            error = found
+        raise _told(error, self._server.failed)
+
+    async def _answered(self) -> Answer:
+        self._connection, head = await self._server.take(self._data)
         try:
             return Answer(self._connection, head, self._server.failed)
-        except OSError as error:
+        except OSError:
             self._server.give_back(self._connection)
-            raise self._server.failed(error) from None
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -153,18 +162,22 @@ class Answer:
 
     __slots__ = ("_chunks", "_connection", "_failed", "_keeps", "_length", "_over", "headers", "status")
 
-    def __init__(self, connection: _Connection, head: bytes, failed: Failed) -> None:
+    def __init__(self, connection: _Connection, head: bytes, failed: Failed | None) -> None:
         """Raises ConnectionError for what is no head."""
         try:
             first, *lines = head.decode("latin-1").split("\r\n")[:-2]
-            self.status = int(first.split(" ", 2)[1])
+            protocol, status, *_ = first.split(" ", 2)
+            if not protocol.startswith("HTTP/1."):
+                raise ValueError(protocol)
+            self.status = int(status)
             pairs = (line.partition(":") for line in lines)
             self.headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-            self._length = int(self.headers["content-length"]) if "content-length" in self.headers else None
-        except (ValueError, IndexError):
+            length = "0" if self.status in _BODILESS else self.headers.get("content-length")
+            self._length = int(length) if length is not None else None
+        except ValueError:
             raise ConnectionError(f"it doesn't speak HTTP: {head[:60]!r}") from None
-        self._chunks = _Chunks() if self.headers.get("transfer-encoding", "").lower() == "chunked" else None
-        self._keeps = self.headers.get("connection", "").lower() != "close"
+        self._chunks = _Chunks() if self.headers.get("transfer-encoding", "").lower().endswith("chunked") else None
+        self._keeps = "close" not in self.headers.get("connection", "").lower()
         self._connection = connection
         self._failed = failed
         self._over = False
@@ -180,11 +193,12 @@ class Answer:
         try:
             return await self._next()
         except asyncio.IncompleteReadError:
-            raise self._failed(ConnectionResetError("it ended an answer early")) from None
+            error: OSError = ConnectionResetError("it ended an answer early")
         except (ValueError, asyncio.LimitOverrunError):
-            raise self._failed(ConnectionError("it doesn't speak HTTP")) from None
-        except OSError as error:
-            raise self._failed(error) from error
+            error = ConnectionError("it doesn't speak HTTP")
+        except OSError as found:
+            error = found
+        raise _told(error, self._failed)
 
     async def body(self) -> bytes:
         """All of it."""
@@ -221,11 +235,11 @@ class Answer:
 class Events:
     """The data of an answer's server-sent events, each on one line, as they come."""
 
-    __slots__ = ("_answer", "_rest", "_whole")
+    __slots__ = ("_answer", "_begun", "_whole")
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
-        self._rest = b""
+        self._begun: list[bytes] = []  # of a line, in pieces: a long one is put together once
         self._whole: deque[bytes] = deque()
 
     def __aiter__(self) -> Events:
@@ -236,8 +250,11 @@ class Events:
             piece = await self._answer.read()
             if not piece:
                 raise StopAsyncIteration
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            self._whole.extend(line[5:].strip() for line in lines if line.startswith(b"data:"))
+            self._begun.append(piece)
+            if b"\n" in piece:
+                *lines, rest = b"".join(self._begun).split(b"\n")
+                self._begun = [rest]
+                self._whole.extend([line[5:].strip() for line in lines if line.startswith(b"data:")])
         return self._whole.popleft()
 
 
@@ -294,6 +311,15 @@ class _Chunks:
         if len(self.rest) > LONGEST_HEAD:
             raise ValueError("a chunk's length, or its trailers, have no end")
         return found[0] if len(found) == 1 else b"".join(found)
+
+
+def _told(error: OSError, failed: Failed | None) -> Exception:
+    """What is raised for an error of the network, which is the cause where that is another."""
+    if failed is None:
+        return error
+    told = failed(error)
+    told.__cause__ = error
+    return told
 
 
 def _tls(verify: bool | str) -> ssl.SSLContext:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import palmette as sgl
 from palmette import function, gen
 from palmette.lang.backends.http import HttpBackend
-from palmette.lang.backends.wire import Server
+from palmette.lang.backends.wire import Events, Server
 from palmette.runtime.errors import EngineDied, InternalError
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]]
@@ -224,3 +225,80 @@ async def test_closing_waits_for_what_is_under_way() -> None:
         ends.set()
         assert await asking == b"late"
         await asyncio.wait_for(drained, 5)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "body"),
+    [
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", 304, b""),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + plain(b"late"), 200, b"late"),
+        (chunked([b"both"]).replace(b"\r\n", b"\r\nContent-Length: 99\r\n", 1), 200, b"both"),
+    ],
+)
+async def test_where_an_answer_ends_is_known_without_the_connections_end(sent: bytes, status: int, body: bytes) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(sent)
+
+    async with serving(handler) as (url, connections):
+        server = Server(url, {})
+        for _ in range(2):
+            async with asyncio.timeout(5), server.request("POST", "/path", b"") as answer:
+                assert (answer.status, await answer.body()) == (status, body)
+        assert len(connections) == 1
+        server.close()
+
+
+async def test_what_was_left_of_an_answer_is_no_head_of_the_next() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(plain(b"body") + b"more")
+
+    async with serving(handler) as (url, _):
+        server = Server(url, {})
+        assert await ask(server) == b"body"
+        with pytest.raises(ConnectionError, match="doesn't speak HTTP"):
+            await ask(server)
+
+
+async def test_a_long_event_is_put_together_once() -> None:
+    class Pieces:
+        """An answer that comes in pieces."""
+
+        def __init__(self, data: bytes, size: int) -> None:
+            self._left = [data[at : at + size] for at in range(0, len(data), size)]
+
+        async def read(self) -> bytes:
+            return self._left.pop(0) if self._left else b""
+
+    def events(data: bytes, size: int) -> Events:
+        return Events(Pieces(data, size))  # type: ignore[arg-type]
+
+    text = ": said\r\nevent: x\r\ndata: é\r\n\r\ndata:2\n\nid: 3\n\ndata: [DONE]\r\n\r\n".encode()
+    for size in range(1, len(text)):
+        assert [data async for data in events(text, size)] == ["é".encode(), b"2", b"[DONE]"]
+
+    async def seconds(length: int) -> float:
+        long = events(b"data: " + b"x" * length + b"\n\n", 500)
+        begun = time.process_time()
+        assert [len(data) async for data in long] == [length]
+        return time.process_time() - begun
+
+    assert min([await seconds(4_000_000) for _ in range(3)]) < 30 * min([await seconds(500_000) for _ in range(3)])
+
+
+async def test_an_error_of_the_network_is_not_its_own_cause() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+
+    async with serving(handler) as (url, _):
+        with pytest.raises(ConnectionResetError) as found:
+            await ask(Server(url, {}))
+        assert found.value.__cause__ is not found.value
+        told = Server(url, {}, failed=lambda error: InternalError(str(error)))
+        with pytest.raises(InternalError) as other:
+            await ask(told)
+        assert isinstance(other.value.__cause__, ConnectionResetError)
