@@ -74,7 +74,7 @@ class Surface:
         With a seed, output i of a prompt has seed + i, in 64 bits. Others have their turn between any few.
         """
         namespace, scheduling = fields.cache_namespace(caller), fields.scheduling(caller)
-        check_outputs(len(prompts), count)
+        check_outputs(len(prompts), count, field)
         single = count * len(prompts) == 1
         group = 1 if len(params.logit_bias) > LARGE_ANSWER else OPENED_AT_ONCE
         opened: list[Generation] = []
@@ -107,7 +107,7 @@ class Surface:
         """Token ids, packed, of `given`: a text, token ids, or a list of either. `special`: special tokens that a text
         spells are those tokens."""
         prompts = await self.beside(ids_in(given), lambda: split_prompts(given, name))
-        check_outputs(len(prompts), 1)
+        check_outputs(len(prompts), 1, name)
         tokens: list[bytes] = []
         for prompt in prompts:
             tokens.append(await self._packed(prompt, special=special))
@@ -132,13 +132,16 @@ def ids_in(given: Any) -> int:
     return sum(len(each) for each in given if isinstance(each, list)) // 10
 
 
-def check_outputs(prompts: int, count: int) -> None:
-    if count < 1 or count * prompts > MOST_OUTPUTS:
+def check_outputs(prompts: int, count: int, field: str = "prompt") -> None:
+    """`field`: that holds the prompts."""
+    if count < 1:
+        raise InvalidRequest(f"n={count!r} is less than 1.", hint="Leave it out for one output.", param="n")
+    if count * prompts > MOST_OUTPUTS:
         raise InvalidRequest(
-            f"{prompts} prompts with {count} outputs of each make {count * prompts} outputs; 1 to {MOST_OUTPUTS} can be"
-            " asked for.",
+            f"{prompts} {'prompts' if prompts > 1 else 'prompt'} with {count} of each make {count * prompts} outputs;"
+            f" a request has {MOST_OUTPUTS} at most.",
             hint="Send several requests.",
-            param="n",
+            param="n" if prompts == 1 else field,
         )
 
 

@@ -22,7 +22,9 @@ T = TypeVar("T")
 def check_count(count: int, name: str, most: int) -> None:
     if not 1 <= count <= most:
         raise InvalidRequest(
-            f"{name!r} has {count} entries; a request has 1 to {most}.", hint="Send several requests.", param=name
+            f"{name!r} has {count} entries; a request has 1 to {most}.",
+            hint="Send several requests." if count else "Give at least one.",
+            param=name,
         )
 
 

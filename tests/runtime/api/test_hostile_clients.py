@@ -111,7 +111,7 @@ def test_a_client_that_leaves_inside_its_body_is_no_fault_of_the_server(
         ("/v1/completions", {"prompt": [1, "a" * 100_000]}, "got [1, 'aaa"),
         ("/v1/completions", {"prompt": "a", "stop": ["a" * 100_000, ""]}, "not a non-empty string"),
         ("/v1/completions", {"prompt": "a", "logprobs": -1}, "logprobs: Input should be greater"),
-        ("/v1/completions", {"prompt": ["a"] * 129}, "1 to 128 can be asked for"),
+        ("/v1/completions", {"prompt": ["a"] * 129}, "a request has 128 at most"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]},
          "messages.0.content.0.text: "),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": {"a" * 100_000: 1}}]}, "messages.0.content"),
@@ -190,3 +190,23 @@ def test_a_body_that_is_no_object_is_named_as_json_names_it(http: httpx.Client, 
     answer = http.post("/v1/completions", content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith(f"The body is {kind}")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "hint"),
+    [
+        ("/v1/completions", {"prompt": "a", "n": 0}, "n", "Leave it out"),
+        ("/v1/completions", {"prompt": "a", "n": 129}, "n", "several requests"),
+        ("/v1/completions", {"prompt": ["a"] * 65, "n": 2}, "prompt", "several requests"),
+        ("/generate", {"text": ["a"] * 129}, "text", "several requests"),
+        ("/v1/rerank", {"query": "a", "documents": []}, "documents", "at least one"),
+        ("/v1/rerank", {"query": "a", "documents": ["b"] * 1025}, "documents", "several requests"),
+    ],
+)
+def test_what_to_do_about_too_few_and_too_many(
+    http: httpx.Client, path: str, body: dict[str, Any], param: str, hint: str
+) -> None:
+    answer = http.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+    assert hint in answer.json()["error"]["message"]
