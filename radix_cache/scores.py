@@ -16,18 +16,23 @@ from palmette.radix_cache.node import Node
 from palmette.runtime.messages import tokens
 
 UNKNOWN = array("f", [math.nan])
-MOST_BESIDE = 1024  # tokens that might have come next, of one place
+MOST_BESIDE = 1024  # tokens that might have come next, of one place; …
+BESIDE_EACH = 4  # … and of a node that many, and these for each token: far less memory than its KV
 
 
 class Scores:
     """Of one node. `own`: its tokens', NaN where unknown. `beside`: by the index of the token before, those of tokens
-    that might come next."""
+    that might come next; the place that was told of last is the last one."""
 
-    __slots__ = ("beside", "own")
+    __slots__ = ("_entries", "beside", "own")
 
     def __init__(self, own: array[float], beside: dict[int, dict[int, float]]) -> None:
         self.own = own
+        self._put(beside)
+
+    def _put(self, beside: dict[int, dict[int, float]]) -> None:
         self.beside = beside
+        self._entries = sum(map(len, beside.values()))
 
     def grow(self, length: int) -> None:
         """The node has `length` tokens now: nothing is known of the new ones."""
@@ -37,13 +42,13 @@ class Scores:
         """Takes off what belongs to the first `at` tokens, and returns it."""
         upper = Scores(self.own[:at], {index: known for index, known in self.beside.items() if index < at})
         self.own = self.own[at:]
-        self.beside = {index - at: known for index, known in self.beside.items() if index >= at}
+        self._put({index - at: known for index, known in self.beside.items() if index >= at})
         return upper
 
     def trim(self, length: int) -> None:
         """Only the first `length` tokens are left."""
         del self.own[length:]
-        self.beside = {index: known for index, known in self.beside.items() if index < length}
+        self._put({index: known for index, known in self.beside.items() if index < length})
 
     def keep(self, first: int, values: Sequence[float]) -> None:
         """`values` belong to tokens from index `first` on. What is known already stays; NaN tells nothing."""
@@ -52,11 +57,17 @@ class Scores:
                 self.own[index] = value
 
     def keep_beside(self, index: int, values: Mapping[int, float]) -> None:
-        """`values`, by token, are those of tokens that might stand behind the one at `index`."""
-        known = self.beside.setdefault(index, {})
+        """`values`, by token, are those of tokens that might stand behind the one at `index`. Where that is too much,
+        what was told longest ago goes."""
+        known = self.beside.pop(index, {})
+        self._entries -= len(known)
         if len(known) + len(values) > MOST_BESIDE:
             known.clear()
         known.update(values)
+        while self.beside and self._entries + len(known) > MOST_BESIDE + BESIDE_EACH * len(self.own):
+            self._entries -= len(self.beside.pop(next(iter(self.beside))))
+        self.beside[index] = known
+        self._entries += len(known)
 
     def known(self, first: int, end: int) -> array[float]:
         """Of the tokens from index `first` on, up to `end` or the first that is unknown."""

@@ -125,3 +125,19 @@ def test_of_one_place_only_so_many_are_kept() -> None:
     known = cache.paths.beside(pack(range(12)), "", 5)[5]
     assert 500 <= len(known) <= 1024
     assert 4999 in known
+
+
+def test_of_all_places_of_a_node_only_so_many_are_kept() -> None:
+    """What many choices behind each token of a text leave is a share of what its KV takes."""
+    cache = grown()
+    for place in range(1, 13):
+        cache.paths.keep_beside(pack(range(12)), "", {place: dict.fromkeys(range(1000), -1.0)})
+    known = cache.paths.beside(pack(range(12)), "", 1)
+    assert sum(map(len, known.values())) <= 1024 + 4 * 12
+    assert len(known[12]) == 1000, "the last ones stay"
+    run(cache, [*range(4), 50, 51])  # splits the node
+    for place in range(1, 13):
+        cache.paths.keep_beside(pack(range(12)), "", {place: dict.fromkeys(range(200), -1.0)})
+    known = cache.paths.beside(pack(range(12)), "", 1)
+    assert [place for place in known if place <= 4] == [1, 2, 3, 4]
+    assert sum(len(known[place]) for place in known if place > 4) == 1000, "and no more than have to go"
