@@ -83,6 +83,8 @@ class EngineMetrics(Collector):
             private=max(0, held),
             quarantined=counters.quarantined_pages,
         )
+        in_use = "KV pages that requests hold for themselves, outside the tree: 0 where nothing runs"
+        yield GaugeMetricFamily("palmette_kv_pages_in_use", in_use, max(0, held))
         yield GaugeMetricFamily("palmette_pool_pages", "KV pages of the pool", counters.pages_total)
         reuse = _share(counters.cached_tokens, counters.prompt_tokens)
         yield GaugeMetricFamily("palmette_reuse", "Share of the prompt tokens that were not computed", reuse)

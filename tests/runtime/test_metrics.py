@@ -32,6 +32,7 @@ def test_the_engine_s_counters() -> None:
     assert [found[f"palmette_pages{{state={state}}}"] for state in ("free", "cached", "private", "quarantined")] == [
         60, 30, 9, 1,
     ]  # fmt: skip
+    assert found["palmette_kv_pages_in_use"] == 9
     assert found["palmette_tokens_total{source=cached}"] == 20
     assert found["palmette_tokens_total{source=generated}"] == 7
     assert (found["palmette_reuse"], found["palmette_reuse_of_reusable"]) == (0.25, 0.5)
