@@ -1,7 +1,7 @@
 """Reads the patterns of JSON Schema: ECMA-262 regular expressions with the u flag's character semantics.
 
 A pattern becomes a tree of nodes; json_strings.py writes trees as terminals, found.py asks them about property names.
-Refused, with the position: back-references, flags, and scripts in \\p{…}.
+Refused, with the position: back-references, flags (but for (?i) at the start), and scripts in \\p{…}.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from palmette.runtime.errors import GrammarError
+from palmette.runtime.grammar.regex import charset
 from palmette.runtime.grammar.schema import charsets
 from palmette.runtime.grammar.schema.charsets import CharSet
 
 MAX_NESTING = 60
 MAX_REPEAT = 100_000
+IGNORING_CASE = "(?i)"  # at the start: no part of ECMA-262, and the same to all who read it
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ def parse(pattern: str) -> Node:
 class _Reader:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.at = 0
+        self.ignores_case = pattern.startswith(IGNORING_CASE)
+        self.at = len(IGNORING_CASE) if self.ignores_case else 0
 
     def error(self, what: str) -> GrammarError:
         shown = self.pattern if len(self.pattern) <= 200 else self.pattern[:200] + "…"
@@ -152,7 +155,10 @@ class _Reader:
             raise self.error(f"nothing to repeat before {character!r}")
         if 0xD800 <= ord(character) <= 0xDFFF:
             raise self.error("half a surrogate pair")
-        return Chars(charsets.single(character))
+        return Chars(self.cased(charsets.single(character)))
+
+    def cased(self, chars: CharSet) -> CharSet:
+        return charset.ignoring_case(chars) if self.ignores_case else chars
 
     def group(self, depth: int) -> Node:
         look: type[LookAhead | LookBehind] | None = None
@@ -214,7 +220,7 @@ class _Reader:
             return _BOUNDARIES[character]
         if (character.isdigit() and character != "0") or character == "k":
             raise self.error("a back-reference")
-        return Chars(self.escaped(character))
+        return Chars(self.cased(self.escaped(character)))
 
     def escaped(self, character: str) -> CharSet:
         if character in "pP":
@@ -289,7 +295,7 @@ class _Reader:
                 members.append(charsets.charset([(first, last)]))
             else:
                 members.append(low)
-        found = charsets.union(*members)
+        found = self.cased(charsets.union(*members))
         return charsets.complement(found) if negative else found
 
     def member(self) -> CharSet:

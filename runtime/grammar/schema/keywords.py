@@ -42,7 +42,7 @@ KEYWORDS: tuple[Keyword, ...] = (
         "pattern",
         "partly",
         "ECMA-262, found anywhere in the string unless anchored; look-ahead, look-behind and `\\b` included",
-        "back-references, flags, repeated assertions, `\\p{Script=…}`",
+        "back-references, flags but `(?i)` at the start, repeated assertions, `\\p{Script=…}`",
     ),
     Keyword(
         "format",

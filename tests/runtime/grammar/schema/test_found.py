@@ -48,8 +48,9 @@ LOOKS = [
     r"\bfoo\b", r"^\bfoo", r"foo\b-?bar", r"(?<!x)foo", r"(?<=bc)f$", r"^(?!^foo).*$", r"^(?!.*\bno\b).*$", r"\Bo\B",
     r".*(?<!\\)\$\{(.*?)\}|(?<!\\)\$([_a-z]+)", r"^[a-z]+(?<!-)$", r"^(?!-)[a-z-]{1,6}(?<!-)$", r"^(\bfoo\b)?bar",
     r"\b[a-c]+\b \b[a-c]+\b", r"^(?=.*\d)(?=.*\ba).*$", r"\ba|b\b", r"^(?<!a)b", r"(?<!^)a", r"(?<![a-z])o(?!o)",
+    r"(?i)^[^a-f]O|\bFOO$|\x4eo",
 ]  # fmt: skip
-PARTS = ["foo", "bar", "a", "b", "c", " ", "-", "\\", "${x}", "$a", "no", ",", "o", "x", "1"]
+PARTS = ["FOO", "No", "foo", "bar", "a", "b", "c", " ", "-", "\\", "${x}", "$a", "no", ",", "o", "x", "1"]
 
 
 @pytest.mark.parametrize("pattern", LOOKS)
