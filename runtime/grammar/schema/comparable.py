@@ -109,8 +109,8 @@ def _is_exact(shape: Shape, solver: Solver, passed: set[Goal], *, inside: bool =
             return True
         case NumberShape():
             return (shape.plain and not shape.multiples) or (not inside and _is_dense(shape))
-        case ArrayShape(prefix, rest, _, _, contained):
-            return (inside and is_free(shape)) or (not contained and all(map(all_exact, (*prefix, rest))))
+        case ArrayShape(prefix, rest):
+            return (inside and is_free(shape)) or all(map(all_exact, (*prefix, rest)))
         case ObjectShape(named, _, classes):
             return (inside and is_free(shape)) or (not classes and all(all_exact(each.goal) for each in named))
 

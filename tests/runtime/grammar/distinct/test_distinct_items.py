@@ -60,6 +60,7 @@ ACCEPTED: dict[str, Any] = {
     "one of a kind among few": unique(TIGHT, contains={"enum": ["a", "bb"]}),
     "one of a kind among objects": unique(
         closed(k=TIGHT, n={"type": "number"}), contains={"properties": {"k": {"const": "a"}}}),
+    "one of a kind within items": unique(closed(l={"type": "array", "items": TIGHT, "contains": {"const": "a"}})),
     "recursive items": {"$ref": "#/$defs/n", "$defs": {
         "n": closed(v={"enum": [1, 2]}, c=unique({"$ref": "#/$defs/n"}))}},
     "one place of several": {"type": "array", "maxItems": 3, "prefixItems": [
@@ -112,6 +113,8 @@ def test_what_is_generated_differs(name: str) -> None:
         ("one of a kind among few", ['["b", "a"]', '["bb", "a"]'], ['["b", "aa"]', '["a", "a"]', "[]"]),
         ("one of a kind among objects", ['[{"k": "a", "n": 1}, {"k": "a", "n": 2}]'],
          ['[{"k": "b", "n": 1}]', '[{"k": "a", "n": 1}, {"k": "a", "n": 1}]']),
+        ("one of a kind within items", ['[{"l": ["a"]}, {"l": ["a", "a"]}]'],
+         ['[{"l": ["a"]}, {"l": ["a"]}]', '[{"l": []}]']),
         ("one place of several", ['[["a", "a"], ["a", "b"], {"a": ["a"]}]'],
          ['[["a"], ["a", "a"]]', '[[], [], {"a": ["b", "b"]}]']),
         ("recursive items", ['{"v": 1, "c": [{"v": 1, "c": []}, {"v": 2, "c": []}]}'],
@@ -150,7 +153,8 @@ def test_where_it_fails_is_told() -> None:
     ["few strings", "of several types", "closed objects", "arrays of arrays", "integers", "numbers within", "anything",
      "numbers in closed objects", "any numbers in closed objects", "names of a kind, to their end",
      "one place of several", "open objects in closed ones", "open objects of numbers",
-     "one of a kind among few", "one of a kind among objects"],
+     "one of a kind among few", "one of a kind among objects",
+     "one of a kind within items"],
 )  # fmt: skip
 def test_masks_are_what_is_accepted(name: str) -> None:
     """At random places of outputs: a token is in the mask just where it is accepted, and then there is a way on."""
