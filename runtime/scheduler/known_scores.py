@@ -6,10 +6,15 @@ when one leaves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from palmette.radix_cache.cache import RadixCache
 from palmette.runtime.messages.replies import TokenLogprob
+from palmette.runtime.messages.tokens import unpack
 from palmette.runtime.scheduler.scoring import Scoring
 from palmette.runtime.scheduler.sequence import Sequence
+
+NOTHING: Mapping[int, float] = {}
 
 
 def recall(sequence: Sequence, cache: RadixCache) -> int:
@@ -21,14 +26,16 @@ def recall(sequence: Sequence, cache: RadixCache) -> int:
     start, key = scoring.next, sequence.key(sequence.prompt_length)
     own = cache.paths.scored(key, sequence.namespace, start)
     beside = cache.paths.beside(key, sequence.namespace, start)
+    own_tokens = unpack(sequence.slice(start, start + len(own)))
     for position in range(start, scoring.end):
-        known = beside.get(position, {})
+        known = beside.get(position, NOTHING)
         if position - start < len(own):
-            known = {**known, sequence.token(position): own[position - start]}
+            known = {**known, own_tokens[position - start]: own[position - start]}
         tokens = scoring.tokens(position)
-        if not all(token in known for token in tokens):
+        found = [TokenLogprob(token, known[token]) for token in tokens if token in known]
+        if len(found) < len(tokens):
             break
-        scoring.take(position, [TokenLogprob(token, known[token]) for token in tokens])
+        scoring.take(position, found)
     return scoring.next - start
 
 
