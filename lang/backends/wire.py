@@ -250,11 +250,15 @@ class Events:
             piece = await self._answer.read()
             if not piece:
                 raise StopAsyncIteration
-            self._begun.append(piece)
-            if b"\n" in piece:
-                *lines, rest = b"".join(self._begun).split(b"\n")
-                self._begun = [rest]
-                self._whole.extend([line[5:].strip() for line in lines if line.startswith(b"data:")])
+            lines = piece.split(b"\n")
+            if self._begun and len(lines) > 1:
+                lines[0] = b"".join([*self._begun, lines[0]])
+                self._begun.clear()
+            if rest := lines.pop():
+                self._begun.append(rest)
+            for line in lines:
+                if line.startswith(b"data:"):
+                    self._whole.append(line[5:].strip())
         return self._whole.popleft()
 
 
