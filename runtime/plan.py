@@ -22,6 +22,8 @@ Int64 = npt.NDArray[np.int64]
 UInt32 = npt.NDArray[np.uint32]
 Float32 = npt.NDArray[np.float32]
 
+NOT_FINITE = "The model's logits are not finite numbers, so no token can be drawn from them."  # in StepResult.errors
+
 NO_TRIPLES: Int32 = np.zeros((0, 3), dtype=np.int32)
 NO_INDICES: Int32 = np.zeros(0, dtype=np.int32)
 NO_STATES: Float32 = np.zeros((0, 0), dtype=np.float32)

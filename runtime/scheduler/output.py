@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from palmette.runtime.errors import GrammarError, InternalError, PalmetteError
+from palmette.runtime.errors import GrammarError, InternalError, InvalidRequest, PalmetteError
 from palmette.runtime.messages.replies import Finish, FinishReason, Generated, TokenLogprob
 from palmette.runtime.messages.tokens import TOKEN_BYTES, unpack
+from palmette.runtime.plan import NOT_FINITE
 from palmette.runtime.scheduler.sequence import Sequence
 from palmette.runtime.scheduler.stops import Stop
 
@@ -62,9 +63,18 @@ def fault(sequence: Sequence) -> PalmetteError | None:
 
 
 def refusal(sequence: Sequence, problem: str) -> PalmetteError:
-    """Why no token could be had for it: its grammar broke, or else `problem`."""
+    """Why no token could be had for it: its grammar broke, or leaves only what min_tokens bars, or else `problem`."""
     generation = sequence.generation
-    broken = generation.constrained.broken if generation is not None and generation.constrained is not None else None
+    if generation is None or generation.constrained is None:
+        return InternalError(problem)
+    broken, least = generation.constrained.broken, generation.params.min_tokens
+    if broken is None and problem != NOT_FINITE and generation.barred and generation.outputs < least:
+        return InvalidRequest(
+            f"Behind {generation.outputs} output tokens the grammar allows only tokens that end the output, which"
+            f" min_tokens={least} bars.",
+            hint="Lower min_tokens, leave out stop_token_ids, or let the grammar go on for longer.",
+            param="min_tokens",
+        )
     return broken or InternalError(problem)
 
 

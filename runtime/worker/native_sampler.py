@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from palmette.kernels.cpu.library import Library, NativeEngine
-from palmette.runtime.plan import NO_TOPS, Int32, SamplePlan, TopTokens
-from palmette.runtime.worker.sampler import NOT_FINITE, Sampled
+from palmette.runtime.plan import NO_TOPS, NOT_FINITE, Int32, SamplePlan, TopTokens
+from palmette.runtime.worker.sampler import Sampled
 
 DRAWN = np.dtype([("token", "<i4"), ("logprob", "<f4"), ("failed", "<i4")])  # native/sample.h's Drawn
 # … and its Failure

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from palmette.runtime.plan import Float32, Int32, SamplePlan, TopTokens
+from palmette.runtime.plan import NOT_FINITE, Float32, Int32, SamplePlan, TopTokens
 
 Row = npt.NDArray[np.float32]
 
 # Top-p and min-p look at this many of the most likely tokens first, and at all only where these do not suffice.
 NUCLEUS = 1024
-NOT_FINITE = "The model's logits are not finite numbers, so no token can be drawn from them."
 
 
 @dataclass(frozen=True, slots=True)
