@@ -19,7 +19,7 @@ from palmette.lang.backends.base import BackendBranch, ProgramRun, Result, ToolC
 from palmette.lang.backends.chat_json import PostedChat
 from palmette.lang.backends.http_programs import HttpProgramRun
 from palmette.lang.backends.wire import CONNECT_SECONDS, Events, Exchange, Server
-from palmette.lang.loop import language_loop, run_on
+from palmette.lang.loop import begin, language_loop, run_on
 from palmette.runtime.errors import EngineDied, ErrorInfo, InternalError, InvalidRequest, from_info
 from palmette.runtime.messages.branches import (
     BeginRole,
@@ -111,7 +111,7 @@ class HttpBackend:
 
     def _begin_closing(self) -> None:
         if self._closing is None:
-            self._closing = self.loop.create_task(self._close_branches(GATHER_SECONDS))
+            self._closing = begin(self.loop, self._close_branches(GATHER_SECONDS))
 
     async def _close_branches(self, delay: float = 0.0) -> None:
         await asyncio.sleep(delay)

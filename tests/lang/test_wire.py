@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import palmette as sgl
 from palmette import function, gen
+from palmette.lang.backends import http
 from palmette.lang.backends.http import HttpBackend
 from palmette.lang.backends.wire import Events, Server
 from palmette.runtime.errors import EngineDied, InternalError
@@ -302,3 +304,30 @@ async def test_an_error_of_the_network_is_not_its_own_cause() -> None:
         with pytest.raises(InternalError) as other:
             await ask(told)
         assert isinstance(other.value.__cause__, ConnectionResetError)
+
+
+async def test_branches_are_closed_though_nobody_keeps_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop doesn't keep what waits for an answer."""
+    monkeypatch.setattr(http, "GATHER_SECONDS", 0.0)
+    asked, goes_on, answers = asyncio.Event(), asyncio.Event(), list[object]()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        await read_request(reader)
+        asked.set()
+        await goes_on.wait()
+        writer.write(plain(b'{"closed": 1}'))
+
+    class Told(HttpBackend):
+        async def post(self, path: str, body: dict[str, object]) -> dict[str, object]:
+            answers.append(await super().post(path, body))
+            return {}
+
+    async with serving(handler) as (url, _):
+        backend = Told(url)
+        backend.close_soon("branch")
+        await asyncio.wait_for(asked.wait(), 5)
+        await asyncio.sleep(0.1)  # it waits for the answer now
+        gc.collect()
+        goes_on.set()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(backend.close(), backend.loop))
+    assert answers == [{"closed": 1}]
