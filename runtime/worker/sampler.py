@@ -62,8 +62,11 @@ def sample(logits: npt.NDArray[np.float32], plan: SamplePlan) -> Sampled:
 def _score(logits: npt.NDArray[np.float32], plan: SamplePlan) -> tuple[Float32, TopTokens]:
     scored = np.zeros(len(plan.scored), dtype=np.float32)
     top: list[list[tuple[int, float]]] = []
+    normalisers: dict[int, float] = {}  # of a row, which many choices may share
     for index, (row, target, top_count) in enumerate(plan.scored.tolist()):
-        normaliser = _log_normaliser(logits[row])
+        if row not in normalisers:
+            normalisers[row] = _log_normaliser(logits[row])
+        normaliser = normalisers[row]
         scored[index] = logits[row, target] - normaliser
         top.append(_most_likely(logits[row], normaliser, top_count))
     return scored, _csr(top)

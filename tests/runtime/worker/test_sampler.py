@@ -19,6 +19,7 @@ from palmette.runtime.scheduler.batch import _SampleArrays
 from palmette.runtime.scheduler.sequence import Generation
 from palmette.runtime.scheduler.stops import StopChecker
 from palmette.runtime.vocabulary import Vocabulary
+from palmette.runtime.worker import sampler
 from palmette.runtime.worker.native_sampler import DRAWN, NativeSampler
 from palmette.runtime.worker.sampler import Sampled, uniform_noise
 from palmette.runtime.worker.sampler import sample as numpy_sample
@@ -210,6 +211,33 @@ def test_a_row_does_not_depend_on_its_batch(sample: Sample, data: st.DataObject)
         assert alone.tokens[0] == together.tokens[row]
         assert alone.logprobs[0] == together.logprobs[row]
         assert alone.top.at(0) == together.top.at(row)
+
+
+def scores_of(*scored: tuple[int, int, int]) -> SamplePlan:
+    return msgspec.structs.replace(plan_of(), scored=np.array(scored, dtype=np.int32))
+
+
+def test_many_tokens_of_one_row_are_scored_as_each_alone(sample: Sample) -> None:
+    raw = logits(3)
+    wanted = [(row, target, row) for row in (1, 0, 2, 1) for target in (5, 2999, 5)]
+    together = sample(raw, scores_of(*wanted))
+    for index, (row, target, count) in enumerate(wanted):
+        alone = sample(raw[row : row + 1].copy(), scores_of((0, target, count)))
+        assert alone.scored_logprobs[0] == together.scored_logprobs[index]
+        assert alone.scored_top.at(0) == together.scored_top.at(index)
+
+
+def test_a_row_is_summed_once_for_all_that_it_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[float] = []
+    normaliser = sampler._log_normaliser
+
+    def count(row: np.ndarray[Any, np.dtype[np.float32]]) -> float:
+        summed.append(normaliser(row))
+        return summed[-1]
+
+    monkeypatch.setattr(sampler, "_log_normaliser", count)
+    numpy_sample(logits(2), scores_of(*((row, target, 0) for row in range(2) for target in range(500))))
+    assert len(summed) == 2
 
 
 def test_plans_and_results_travel_as_bytes(sample: Sample) -> None:
