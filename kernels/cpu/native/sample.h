@@ -66,6 +66,9 @@ enum Failure : int32_t { NONE = 0, NOT_FINITE = 1, NOTHING_LEFT = 2 };
 
 class Sampler {
  public:
+  // Before the first score of a plan: the logits may be others at the same place.
+  void begin() { scored_ = nullptr; }
+
   void draw(const SamplePlan& plan, int index) {
     const Sample& sample = plan.sample[index];
     Drawn& drawn = plan.drawn[index];
@@ -114,9 +117,12 @@ class Sampler {
   void score(const SamplePlan& plan, int index) {
     const Scored& scored = plan.scored[index];
     const float* raw = plan.logits + int64_t(scored.row) * plan.vocabulary;
-    const double normaliser = log_normaliser(raw, plan.vocabulary, peak(raw, plan.vocabulary));
-    plan.scored_logprobs[index] = there(plan, scored.target) ? float(raw[scored.target] - normaliser) : NAN;
-    likeliest(plan, raw, normaliser, plan.samples + index);
+    if (raw != scored_) {  // many choices may share a row
+      normaliser_ = log_normaliser(raw, plan.vocabulary, peak(raw, plan.vocabulary));
+      scored_ = raw;
+    }
+    plan.scored_logprobs[index] = there(plan, scored.target) ? float(raw[scored.target] - normaliser_) : NAN;
+    likeliest(plan, raw, normaliser_, plan.samples + index);
   }
 
  private:
@@ -315,6 +321,8 @@ class Sampler {
   std::vector<float> row_, weights_;
   std::vector<double> sums_;
   std::vector<int> ids_;
+  const float* scored_ = nullptr;  // the row that was scored last, and its normaliser
+  double normaliser_ = 0;
 };
 
 }  // namespace palmette

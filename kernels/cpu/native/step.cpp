@@ -119,6 +119,7 @@ class Engine {
   // Every sample and score of the plan, over the team.
   void sample(const SamplePlan& plan) {
     const std::function<void(int)> work = [&](int thread) {
+      samplers_[thread].begin();
       team_.run(0, thread, plan.samples + plan.scores, [&](int piece) {
         if (piece < plan.samples) samplers_[thread].draw(plan, piece);
         else samplers_[thread].score(plan, piece - plan.samples);

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from native_paths import native_library
 
 from palmette.kernels.cpu.library import Library
+from palmette.runtime.checkpoint.resolve import resolve
 from palmette.runtime.messages.sampling import SamplingParams
+from palmette.runtime.models.loading import load_model
 from palmette.runtime.plan import SAMPLE, SamplePlan, StepResult, decode, encode
 from palmette.runtime.scheduler.batch import _SampleArrays
 from palmette.runtime.scheduler.sequence import Generation
@@ -35,9 +37,16 @@ def native() -> Library:
     return native_library()
 
 
-@pytest.fixture(scope="session", params=["numpy", "native"])
+@pytest.fixture(scope="session", params=["numpy", "native", "engine"])
 def sample(request: pytest.FixtureRequest) -> Sample:
-    return numpy_sample if request.param == "numpy" else NativeSampler(request.getfixturevalue("native"))
+    """In numpy, in native code in this thread, and over the threads of a model's engine."""
+    if request.param == "numpy":
+        return numpy_sample
+    if request.param == "native":
+        return NativeSampler(request.getfixturevalue("native"))
+    engine = load_model(resolve("tiny"), "float32", "cpu", threads=2).native
+    assert engine is not None
+    return NativeSampler(engine)
 
 
 def generation(outputs: int = 0, seen: dict[int, int] | None = None, **options: Any) -> Generation:
@@ -225,6 +234,14 @@ def test_many_tokens_of_one_row_are_scored_as_each_alone(sample: Sample) -> None
         alone = sample(raw[row : row + 1].copy(), scores_of((0, target, count)))
         assert alone.scored_logprobs[0] == together.scored_logprobs[index]
         assert alone.scored_top.at(0) == together.scored_top.at(index)
+
+
+def test_scores_are_those_of_the_logits_that_are_there_now(sample: Sample) -> None:
+    raw, plan = logits(1), scores_of((0, 7, 0), (0, 8, 0))
+    sample(raw, plan)
+    raw[:] = logits(1, seed=1)
+    again, fresh = sample(raw, plan), sample(raw.copy(), plan)
+    assert again.scored_logprobs.tolist() == fresh.scored_logprobs.tolist()
 
 
 def test_a_row_is_summed_once_for_all_that_it_scores(monkeypatch: pytest.MonkeyPatch) -> None:
