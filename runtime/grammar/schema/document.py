@@ -54,7 +54,7 @@ class Document:
         self.draft = draft_of(schema)
         undeclared = not isinstance(schema, dict) or "$schema" not in schema
         if self.draft == 3 or ((self.draft == 4 or undeclared) and draft3.speaks(schema)):
-            self.draft, schema = 4, draft3.rewritten(schema)
+            self.draft, schema = 4, draft3.rewritten(schema, MAX_DEPTH)
         self.root = Place("", schema, _base(schema, "", self.draft))
         self._resources: dict[str, Place] = {"": self.root, self.root.base: self.root}
         self._anchors: dict[tuple[str, str], Place] = {}

@@ -17,35 +17,41 @@ _TIME = "^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]$"
 
 def speaks(schema: Any) -> bool:
     """Whether there is a form in the schema that draft 3 alone gives a meaning."""
-    if isinstance(schema, list):
-        return any(map(speaks, schema))
-    if not isinstance(schema, dict):
-        return False
-    if isinstance(schema.get("required"), bool) or schema.get("type") == "any":
-        return True
-    inner = [schema[keyword] for keyword in (*_SINGLE, *_LISTS, "extends") if keyword in schema]
-    named = [schema[keyword] for keyword in _NAMED if isinstance(schema.get(keyword), dict)]
-    return any(map(speaks, inner)) or any(map(speaks, (each for given in named for each in given.values())))
+    open_ = [schema]
+    while open_:
+        given = open_.pop()
+        if isinstance(given, list):
+            open_ += given
+        elif isinstance(given, dict):
+            if isinstance(given.get("required"), bool) or given.get("type") == "any":
+                return True
+            open_ += [given[keyword] for keyword in (*_SINGLE, *_LISTS, "extends") if keyword in given]
+            named = [given[keyword] for keyword in _NAMED if isinstance(given.get(keyword), dict)]
+            open_ += [each for inner in named for each in inner.values()]
+    return False
 
 
-def rewritten(schema: Any) -> Any:
-    """The same schema in draft 4. What has no form of draft 3 is left as it is, for those who check forms."""
+def rewritten(schema: Any, levels: int) -> Any:
+    """The same schema in draft 4, so many levels deep. What has no form of draft 3, and what lies deeper, is left as it
+    is, for those who check forms and depth."""
+    if levels < 0:
+        return schema
     if isinstance(schema, list):
-        return [rewritten(each) for each in schema]
+        return [rewritten(each, levels - 1) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {keyword: _value(keyword, value) for keyword, value in schema.items()}
+    made = {keyword: _value(keyword, value, levels) for keyword, value in schema.items()}
     together: list[Any] = list(made["allOf"]) if isinstance(made.get("allOf"), list) else []
     if "divisibleBy" in made:
         made["multipleOf"] = made.pop("divisibleBy")
     if "type" in made:
-        either = _either(made.pop("type"))
+        either = _either(made.pop("type"), levels)
         if "type" in either:
             made["type"] = either["type"]
         elif either:
             together.append(either)
     if "disallow" in made:
-        together.append({"not": _either(made.pop("disallow"))})
+        together.append({"not": _either(made.pop("disallow"), levels)})
     if "extends" in made:
         bases = made.pop("extends")
         together += bases if isinstance(bases, list) else [bases]
@@ -65,13 +71,11 @@ def rewritten(schema: Any) -> Any:
     return made
 
 
-def _value(keyword: str, value: Any) -> Any:
-    if keyword in _SINGLE or keyword in _LISTS:
-        return rewritten(value)
+def _value(keyword: str, value: Any, levels: int) -> Any:
+    if keyword in (*_SINGLE, *_LISTS, "extends"):
+        return rewritten(value, levels - 1)
     if keyword in _NAMED and isinstance(value, dict):
-        return {name: rewritten(inner) if isinstance(inner, dict) else inner for name, inner in value.items()}
-    if keyword == "extends":
-        return rewritten(value)
+        return {name: rewritten(each, levels - 1) if isinstance(each, dict) else each for name, each in value.items()}
     return value
 
 
@@ -81,11 +85,11 @@ def _required(properties: Any) -> list[str]:
     return [name for name, inner in properties.items() if isinstance(inner, dict) and inner.get("required") is True]
 
 
-def _either(said: Any) -> dict[str, Any]:
+def _either(said: Any, levels: int) -> dict[str, Any]:
     """The schema of what has one of these types, some of which may be schemas."""
     union = said if isinstance(said, list) else [said]
     if "any" in union:
         return {}
     if not any(isinstance(each, dict) for each in union):
         return {"type": said}
-    return {"anyOf": [rewritten(each) if isinstance(each, dict) else {"type": each} for each in union]}
+    return {"anyOf": [rewritten(each, levels - 1) if isinstance(each, dict) else {"type": each} for each in union]}
