@@ -52,7 +52,7 @@ def test_a_pool_smaller_than_the_context_bounds_it() -> None:
     with Engine("tiny", kv_tokens=64, threads=1) as small:
         assert small.ready.context_length == 64
         assert len(small.generate([5] * 60, ignore_eos=True).tokens) == 4
-        with pytest.raises(ContextLengthExceeded, match="context of 64"):
+        with pytest.raises(ContextLengthExceeded, match="context length is 64"):
             small.generate([5] * 65)
 
 
