@@ -45,8 +45,8 @@ def arrivals(policy: str) -> dict[int, list[Generate | Score | Embed]]:
     return {
         0: [
             generate("long", [*STEM, 10], max_tokens=17, ignore_eos=True, tenant="a"),
-            generate("other", [9, 8, 7], max_tokens=14, ignore_eos=True, tenant="b", ttft_target=1e-9),
-            Score(id="score", prefix=pack(STEM[:7]), continuations=(pack([1, 2]), pack([3]))),
+            generate("other", [9, 8, 7], max_tokens=18, ignore_eos=True, tenant="b", ttft_target=1e-9),
+            Score(id="score", prefix=pack(STEM[:7]), continuations=(pack([1, 2, 4]), pack([3, 5]))),
         ],
         2: [generate("shared", [*STEM[:6], 11, 3], max_tokens=3, prompt_logprobs_from=2, logprobs=True)],
         4: [
