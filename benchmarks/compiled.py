@@ -53,12 +53,13 @@ WAYS = (
 
 @dataclass(frozen=True)
 class Run:
-    """`paths`: tokens of all requests, in order of execution."""
+    """`paths`: tokens of all requests, in order of execution; `spared`: those of choices that nobody has to compute."""
 
     seconds: float
     prompt_tokens: int
     computed: int
     paths: list[list[int]]
+    spared: int
     outputs: list[str]
 
 
@@ -72,7 +73,7 @@ def virtual(options: argparse.Namespace) -> Runner:
             workload, config, compiled_virtual.cpu(), pool, compiled=way.compiled, at_once=options.programs
         )
         asked = found.asked
-        return Run(found.seconds, asked.prompt_tokens, asked.computed, asked.paths, found.outputs)
+        return Run(found.seconds, asked.prompt_tokens, asked.computed, asked.paths, asked.spared, found.outputs)
 
     return run
 
@@ -82,7 +83,8 @@ def real(options: argparse.Namespace) -> Runner:
         with pt.Engine(
             model=options.model, kv_tokens=pool, eviction=way.eviction, policy=way.policy, max_running=options.running
         ) as engine:
-            asked, paths = compiled_virtual.Asked(), _tap(engine)
+            asked = compiled_virtual.Asked()
+            paths = _tap(engine, asked)
             deliver = engine.frontend._calls.deliver
 
             def heard(replies: Any) -> None:
@@ -95,12 +97,12 @@ def real(options: argparse.Namespace) -> Runner:
             states = program.run_batch(workload.arguments, backend=engine, seed=1, num_threads=options.programs)
             outputs = [state.text() for state in states]
             seconds = time.monotonic() - begun
-            return Run(seconds, asked.prompt_tokens, asked.computed, paths(), outputs)
+            return Run(seconds, asked.prompt_tokens, asked.computed, paths(), asked.spared, outputs)
 
     return run
 
 
-def _tap(engine: pt.Engine) -> Callable[[], list[list[int]]]:
+def _tap(engine: pt.Engine, asked: compiled_virtual.Asked) -> Callable[[], list[list[int]]]:
     """Hears what the engine is asked, and how long each waited; gives the tokens of all, in order of execution."""
     calls, found, started = engine.frontend._calls, dict[str, list[list[int]]](), dict[str, float]()
     opened, delivered = calls.open, calls.deliver
@@ -109,7 +111,9 @@ def _tap(engine: pt.Engine) -> Callable[[], list[list[int]]]:
         if isinstance(request, Generate) and not compiled_virtual.is_ahead(request):
             found[request.id] = [list(unpack(request.prompt))]
         elif isinstance(request, Score):
-            found[request.id] = [list(unpack(request.prefix + each)) for each in request.continuations]
+            stems = compiled_virtual.choices_of(request).stems
+            found[request.id] = [list(unpack(request.prefix + stem)) for stem, _ in stems]
+            asked.spared += compiled_virtual.spared_by(request)
         started[request.id] = time.monotonic()
         return opened(request)
 
@@ -164,7 +168,7 @@ def compare(workload: Workload, runner: Runner, options: argparse.Namespace, con
         table.add_row(
             way.name,
             f"{hit[way]:.3f} ({hit[way] / hit[first]:.2f}×)",
-            f"{belady_hits(found.paths, pool) / whole.prompt_tokens:.3f}",
+            f"{(belady_hits(found.paths, pool) + found.spared) / whole.prompt_tokens:.3f}",
             f"{options.programs / found.seconds:.2f} ({known[first].seconds / found.seconds:.2f}×)",
             f"{found.seconds:.1f}",
         )

@@ -22,10 +22,11 @@ from palmette.runtime.config import DEFAULT_MODEL, EngineConfig
 from palmette.runtime.frontend import Frontend
 from palmette.runtime.messages.programs import CallResult, Choose, Plan, ProgramEvent, RunProgram
 from palmette.runtime.messages.replies import Generated, Reply, Scored, Usage
-from palmette.runtime.messages.requests import Generate
-from palmette.runtime.messages.tokens import unpack
+from palmette.runtime.messages.requests import Generate, Score
+from palmette.runtime.messages.tokens import count, unpack
 from palmette.runtime.roofline.device import DEVICES, Device
 from palmette.runtime.roofline.shape import PRESETS, model_shape
+from palmette.runtime.scheduler.scoring import ChoiceTree
 from palmette.runtime.simulation.core import SimulatedCore
 from palmette.runtime.simulation.loop import SimulatedLink, VirtualLoop
 from palmette.runtime.simulation.worker import SimulatedWorker, VirtualTime
@@ -59,10 +60,12 @@ def gpu() -> StepTimeModel:
 
 @dataclass
 class Asked:
-    """What an engine was asked: `usages` of all requests; `paths`: their tokens, in order of execution."""
+    """What an engine was asked: `usages` of all requests; `paths`: their tokens, in order of execution; `spared`: those
+    of choices that nobody has to compute, with a cache or without."""
 
     usages: list[Usage] = field(default_factory=list)
     paths: list[list[int]] = field(default_factory=list)
+    spared: int = 0
 
     def note(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -79,6 +82,14 @@ class Asked:
     @property
     def prompt_tokens(self) -> int:
         return sum(usage.prompt_tokens for usage in self.usages)
+
+
+def choices_of(request: Score) -> ChoiceTree:
+    return ChoiceTree(count(request.prefix), request.continuations)
+
+
+def spared_by(request: Any) -> int:
+    return sum(scoring.spared for _, scoring in choices_of(request).stems) if isinstance(request, Score) else 0
 
 
 def is_ahead(request: Any) -> bool:
@@ -144,6 +155,7 @@ class VirtualEngine:
         def open_(request: Any) -> Any:
             if is_ahead(request):
                 self.ahead.add(request.prompt)
+            self.asked.spared += spared_by(request)
             return opened(request)
 
         def heard(replies: Any) -> None:
