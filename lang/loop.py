@@ -7,6 +7,8 @@ a loop, run here.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import inspect
 import threading
 from collections.abc import Awaitable, Coroutine
@@ -19,6 +21,8 @@ T = TypeVar("T")
 
 READ_LATER = "In an async program write `await s.aget('x')`, `await s.atext()` or `await s.async_()`."
 
+EXIT_SECONDS = 1.0  # that Python's exit waits for what is cancelled
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _running: set[asyncio.Task[Any]] = set()
@@ -30,8 +34,26 @@ def language_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _loop.is_closed():
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="palmette-lang", daemon=True).start()
+            thread = threading.Thread(target=_loop.run_forever, name="palmette-lang", daemon=True)
+            thread.start()
+            atexit.register(_end, _loop, thread)
         return _loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """At Python's exit: what still runs ends while all that it needs is there."""
+
+    async def ended() -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    if thread.is_alive():
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(ended(), loop).result(EXIT_SECONDS)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(EXIT_SECONDS)
 
 
 def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

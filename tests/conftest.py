@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -27,6 +28,12 @@ if "PALMETTE_TEST_NATIVE_FLAGS" in os.environ:
     from palmette.kernels.cpu import build
 
     build.FLAGS = (*build.FLAGS, *os.environ["PALMETTE_TEST_NATIVE_FLAGS"].split())
+
+
+def pytest_sessionfinish() -> None:
+    """What tests have left of event loops is destroyed now: at Python's exit some of what its destruction needs is gone
+    already, and that has ended one run of many with a fault in CPython 3.11."""
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -331,3 +333,22 @@ async def test_branches_are_closed_though_nobody_keeps_the_message(monkeypatch: 
         goes_on.set()
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(backend.close(), backend.loop))
     assert answers == [{"closed": 1}]
+
+
+def test_a_script_may_end_while_a_server_is_asked() -> None:
+    """What waits for the server ends before Python does, without a word."""
+    program = (
+        "import socket, palmette, time\n"
+        "from palmette.lang.backends.http import HttpBackend\n"
+        "silent = socket.create_server(('127.0.0.1', 0))\n"
+        "@palmette.function\n"
+        "def asks(s): s += 'Once' + palmette.gen('x')\n"
+        "state = asks.run(backend=HttpBackend('http://127.0.0.1:%d' % silent.getsockname()[1]))\n"
+        "silent.accept()[0].recv(1)\n"
+        "import asyncio\n"
+        "from palmette.lang.loop import language_loop\n"
+        "loop = language_loop()\n"
+        "print(len(asyncio.all_tasks(loop)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "1\n")
