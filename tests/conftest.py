@@ -32,7 +32,7 @@ if "PALMETTE_TEST_NATIVE_FLAGS" in os.environ:
 
 def pytest_sessionfinish() -> None:
     """What tests have left of event loops is destroyed now: at Python's exit some of what its destruction needs is gone
-    already, and that has ended one run of many with a fault in CPython 3.11."""
+    already. One run of many ended with a fault of CPython 3.11 there, most likely for that; it was not explained."""
     gc.collect()
 
 
